@@ -1,0 +1,222 @@
+"""The messages that cross a process boundary between a pool's leader and its agents.
+
+One WebSocket message is one msgpack-encoded struct below, and everything in it is a batch. The promise: either side
+may die at any byte. An agent repeats `Ended` until it is acknowledged, a leader discards what lost its lease, and both
+agree after a reconnect by the inventory in `Hello` and the verdict in `Welcome`.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+import msgspec
+
+PROTOCOL = 1
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+"""The largest frame either side sends or accepts."""
+RESULT_BYTES_MAX = 256 * 1024
+"""The largest result that travels inline."""
+TAIL_BYTES_MAX = 4096
+"""How much of the end of a log is kept with its attempt."""
+
+
+class Key(NamedTuple):
+    """One attempt of one task; what every late or repeated message is checked against."""
+
+    tenant: int
+    task: int
+    attempt: int
+
+
+class Outcome(enum.IntEnum):
+    """How an attempt ended, as the agent saw it."""
+
+    DONE = 0
+    FAILED = 1
+    CAPPED = 2  # overstayed its execution cap and was stopped
+    KILLED = 3  # stopped because the leader asked (cancel) or the lease ran out
+    LOST = 4  # its worker or agent died under it; not the task's own fault
+
+
+class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """An attempt that the agent now owns until it answers with `Ended` or `Returned`."""
+
+    tenant: int
+    task: int
+    attempt: int
+    kind: str  # "command" | "script" | "function"
+    needs: dict[str, int]
+    cap_ms: int
+    grace_ms: int
+    spec: str
+    """The task's stored specification: JSON text, decoded only by the runner (see core.task.Spec)."""
+
+
+class Ending(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """The end of an attempt."""
+
+    tenant: int
+    task: int
+    attempt: int
+    outcome: int
+    ran_ms: int = 0
+    exit_code: int | None = None
+    code: str = ""
+    """A stable reason code when the outcome is not DONE (exit_nonzero, signalled, raised, cap_exceeded, …)."""
+    message: str = ""
+    result: str | None = None
+    """JSON text: what the function returned, or what a process wrote to $HEADWAY_OUTPUT."""
+    tail: bytes = b""
+    log_bytes: int = 0
+    usage: dict[str, float] | None = None
+    """rusage of the attempt: cpu_user, cpu_system (seconds), memory_peak (bytes)."""
+
+
+class LogChunk(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A piece of an attempt's log, counted from 0; stdout and stderr are one stream, as a terminal shows it."""
+
+    tenant: int
+    task: int
+    attempt: int
+    sequence: int
+    body: bytes
+
+
+# ── agent → leader ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Hello(msgspec.Struct, tag="hello", frozen=True):
+    """The first frame: who the agent is, what it offers and what it still runs."""
+
+    protocol: int
+    node: str
+    incarnation: str
+    """Random per start of the agent: a restarted agent never passes for the one before."""
+    capacity: dict[str, int]
+    """Integers: cpu in milli, memory and disk in bytes, workers (function slots), gpu, custom names."""
+    labels: dict[str, str]
+    functions: list[str]
+    kinds: list[str]
+    windows: dict[str, int]
+    running: list[Key]
+    """All attempts it owns: queued, running, or ended and not acknowledged."""
+
+
+class Ended(msgspec.Struct, tag="ended", frozen=True):
+    """Attempts that ended. Repeated after a reconnect until `Ack` covers `sequence`."""
+
+    sequence: int
+    endings: list[Ending]
+
+
+class Started(msgspec.Struct, tag="started", frozen=True):
+    """Attempts that really began. Short functions are not announced: their `Ending` says all."""
+
+    keys: list[Key]
+
+
+class Returned(msgspec.Struct, tag="returned", frozen=True):
+    """Attempts handed back that never began; they cost the task no attempt."""
+
+    keys: list[Key]
+
+
+class Windows(msgspec.Struct, tag="windows", frozen=True):
+    """How many attempts of each kind the agent will hold beyond those that fit: its flow-control credit."""
+
+    windows: dict[str, int]
+
+
+class Heartbeat(msgspec.Struct, tag="heartbeat", frozen=True):
+    """Asks for the lease to be renewed; counted by `sequence`."""
+
+    sequence: int
+    load: dict[str, float]
+
+
+class Logs(msgspec.Struct, tag="logs", frozen=True):
+    """Log pieces, in order within an attempt, sent before the attempt's `Ended`."""
+
+    chunks: list[LogChunk]
+
+
+class Fetch(msgspec.Struct, tag="fetch", frozen=True):
+    """Asks for an uploaded script by tenant and digest."""
+
+    tenant: int
+    digest: str
+
+
+# ── leader → agent ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Welcome(msgspec.Struct, tag="welcome", frozen=True):
+    """The session is on. `disown` lists attempts of the inventory that the agent must stop and forget."""
+
+    protocol: int
+    epoch: int
+    lease_seconds: float
+    disown: list[Key]
+
+
+class Refused(msgspec.Struct, tag="refused", frozen=True):
+    """The session cannot be: wrong protocol, another live agent of that name. The connection closes after it."""
+
+    code: str
+    message: str
+
+
+class Dispatch(msgspec.Struct, tag="dispatch", frozen=True):
+    """Attempts for the agent to run."""
+
+    assignments: list[Assignment]
+
+
+class Ack(msgspec.Struct, tag="ack", frozen=True):
+    """Every `Ended` up to `sequence` is durable; the agent may forget those endings."""
+
+    sequence: int
+
+
+class Kill(msgspec.Struct, tag="kill", frozen=True):
+    """Attempts to stop (politely, then by force); each still answers with an `Ending` (outcome KILLED)."""
+
+    keys: list[Key]
+
+
+class Renewed(msgspec.Struct, tag="renewed", frozen=True):
+    """The lease now lasts `lease_seconds` from when the agent SENT the heartbeat of that sequence."""
+
+    sequence: int
+
+
+class Blob(msgspec.Struct, tag="blob", frozen=True):
+    """An uploaded script; `body` is None when there is none by that digest."""
+
+    tenant: int
+    digest: str
+    body: bytes | None
+
+
+FromAgent = Hello | Ended | Started | Returned | Windows | Heartbeat | Logs | Fetch
+FromLeader = Welcome | Refused | Dispatch | Ack | Kill | Renewed | Blob
+
+_encoder = msgspec.msgpack.Encoder()
+_from_agent = msgspec.msgpack.Decoder(FromAgent)
+_from_leader = msgspec.msgpack.Decoder(FromLeader)
+
+
+def encode(message: FromAgent | FromLeader) -> bytes:
+    """The frame of a message."""
+    return _encoder.encode(message)
+
+
+def decode_from_agent(frame: bytes) -> FromAgent:
+    """The agent's message in a frame; raises msgspec.DecodeError on anything else."""
+    return _from_agent.decode(frame)
+
+
+def decode_from_leader(frame: bytes) -> FromLeader:
+    """The leader's message in a frame; raises msgspec.DecodeError on anything else."""
+    return _from_leader.decode(frame)

@@ -1,0 +1,60 @@
+"""Durations and sizes as people write them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.core.quantity import duration_ms, milli, size_bytes
+from headway.core.refusal import Refused
+
+
+@pytest.mark.parametrize(
+    ("said", "milliseconds"),
+    [
+        ("90s", 90_000),
+        ("1h30m", 5_400_000),
+        ("250ms", 250),
+        ("1.5m", 90_000),
+        (2, 2000),
+        (0.25, 250),
+        ("1d", 86_400_000),
+    ],
+)
+def test_a_duration_is_read_as_people_write_it(said: str | int | float, milliseconds: int):
+    assert duration_ms(said, "x") == milliseconds
+
+
+@pytest.mark.parametrize(
+    "said", ["", "s", "5", "5 s", "-5s", "1h30", -1, float("nan"), float("inf"), True, None, "1e9s", "9" * 50]
+)
+def test_what_is_no_duration_is_refused_with_the_path(said: object):
+    refused = duration_ms(said, "delay_tolerance")
+    assert isinstance(refused, Refused)
+    assert refused.path == "delay_tolerance"
+
+
+def test_a_duration_beyond_a_year_is_refused():
+    assert isinstance(duration_ms("400d", "x"), Refused)
+
+
+@pytest.mark.parametrize(
+    ("said", "count"), [("512Mi", 2**29), ("4G", 4 * 10**9), (1024, 1024), ("1.5Ki", 1536), ("10GiB", 10 * 2**30)]
+)
+def test_a_size_is_read_as_people_write_it(said: str | int, count: int):
+    assert size_bytes(said, "x") == count
+
+
+@pytest.mark.parametrize("said", ["", "Mi", "5 Mi", "-5Mi", 1.5, True, 2**61, "1e3"])
+def test_what_is_no_size_is_refused(said: object):
+    assert isinstance(size_bytes(said, "x"), Refused)
+
+
+@given(st.integers(0, 1_000_000))
+def test_milli_is_exact_for_whole_numbers(count: int):
+    assert milli(count, "x") == count * 1000
+
+
+@given(st.one_of(st.text(), st.integers(), st.floats(), st.none(), st.booleans()))
+def test_no_input_breaks_the_readers(said: object):
+    for read in (duration_ms, size_bytes, milli):
+        assert isinstance(read(said, "x"), int | Refused)
