@@ -1,0 +1,80 @@
+"""The rows that cross between the store and the services, each as it is batched."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import NamedTuple
+
+import msgspec
+
+from headway.core.task import Admitted
+
+
+class NewTask(NamedTuple):
+    """A task about to be stored."""
+
+    tenant: int
+    id: int
+    admitted: Admitted
+    lane: int
+    state: int
+    shape: int
+    submitted_by: str
+    submitted_at: datetime
+    eligible_at: datetime
+    start_by: float
+    """For the leader in this process; the database computes its own."""
+
+
+class Claimed(NamedTuple):
+    """An attempt that this leader may now send to its node."""
+
+    tenant: int
+    id: int
+    attempt: int
+    node: int
+    cap_ms: int
+    kind: str
+    grace_ms: int
+    spec: str
+
+
+class Owned(msgspec.Struct, frozen=True):
+    """An attempt that a node owns, as the database has it."""
+
+    tenant: int
+    id: int
+    attempt: int
+    node: int
+    state: int
+    shape: int
+
+
+class End(msgspec.Struct, frozen=True, gc=False):
+    """The end of an attempt as it will be recorded. `status` is None when the task gets another attempt."""
+
+    tenant: int
+    id: int
+    attempt: int
+    outcome: int
+    status: int | None
+    ran_ms: int
+    exit_code: int | None
+    log_bytes: int
+    code: str
+    message: str
+    result: str | None
+    usage: str | None
+    tail: bytes | None
+    delay_ms: int = 0
+    counts: bool = True
+    """Whether it counts as a failure of the task (a lost node does not)."""
+
+
+class Tries(NamedTuple):
+    """What decides whether a failed attempt is followed by another."""
+
+    failures: int
+    losses: int
+    max_attempts: int
+    spec: str

@@ -1,0 +1,187 @@
+-- How rows are looked up by key here, and why it looks odd. `queue` and `attempt` change so fast that statistics lie,
+-- and on a table the planner believes empty "all rows of the pool, filtered" looks as cheap as a look-up by key: a claim
+-- of 1,000 took 0.6 s instead of 12 ms. So the pool comes out of a materialized CTE and is matched by
+-- `= any(array[...])`, and states are compared as `state + 0`: then no index serves without the whole key, and with
+-- sequential scans off only one plan is left (tests/store/test_plans.py, docs/decisions/0003).
+
+-- name: claim
+-- Gives ready tasks to nodes, on behalf of the leader of this epoch only. A row that does not come back was no longer
+-- ready, or the epoch is over. FOR SHARE against the election's FOR UPDATE: no claim commits behind a new leader.
+with leader as (
+    select epoch from leadership where pool = $1 and epoch = $2 for share
+), wanted as materialized (
+    select $1::smallint as pool, w.* from unnest($3::int[], $4::bigint[], $5::int[]) as w (tenant, id, node)
+), claimed as (
+    update queue q
+    set state = 2, attempt = q.attempt + 1, node = wanted.node, epoch = $2, claimed_at = clock_now(), started_at = null
+    from wanted
+    where q.pool = any(array[wanted.pool]) and q.tenant = wanted.tenant and q.id = wanted.id and q.state + 0 = 1
+      and exists (select from leader)
+    returning q.pool, q.tenant, q.id, q.attempt, q.node, q.execution_cap_ms
+)
+select claimed.tenant, claimed.id, claimed.attempt, claimed.node, claimed.execution_cap_ms, t.kind, t.cap_grace_ms, t.spec
+from claimed join task t on t.pool = any(array[claimed.pool]) and t.tenant = claimed.tenant and t.id = claimed.id
+
+-- name: start
+-- Notes that claimed attempts really began.
+with began as materialized (
+    select $1::smallint as pool, b.* from unnest($2::int[], $3::bigint[], $4::smallint[]) as b (tenant, id, attempt)
+)
+update queue q set state = 3, started_at = clock_now()
+from began
+where q.pool = any(array[began.pool]) and q.tenant = began.tenant and q.id = began.id and q.attempt = began.attempt
+  and q.state + 0 = 2
+
+-- name: release
+-- Takes back attempts that never began: they cost nothing. Those being cancelled end here instead.
+with back as materialized (
+    select $1::smallint as pool, b.* from unnest($2::int[], $3::bigint[], $4::smallint[]) as b (tenant, id, attempt)
+), ready as (
+    update queue q
+    set state = 1, attempt = q.attempt - 1, node = null, epoch = null, claimed_at = null, started_at = null
+    from back
+    where q.pool = any(array[back.pool]) and q.tenant = back.tenant and q.id = back.id
+      and q.attempt = back.attempt and q.state + 0 = 2
+    returning q.tenant, q.id, q.lane, q.shape, extract(epoch from q.start_by)::float8 as start_by, q.execution_cap_ms
+), cancelled as (
+    delete from queue q using back
+    where q.pool = any(array[back.pool]) and q.tenant = back.tenant and q.id = back.id
+      and q.attempt = back.attempt and q.state + 0 = 4
+    returning q.tenant, q.id
+), outcome as (
+    insert into attempt (pool, tenant, id, attempt, outcome, status, finished_at, code, message)
+    select $1, tenant, id, 0, 3, 4, clock_now(), 'cancelled', 'cancelled before it began' from cancelled
+)
+select tenant, id, lane, shape, start_by, execution_cap_ms from ready
+
+-- name: finish
+-- Ends attempts for good, success or not. A row that does not come back had lost its lease: its result is discarded.
+-- A failure of what was being cancelled is a cancellation.
+with said as materialized (
+    select $1::smallint as pool, s.* from unnest($2::int[], $3::bigint[], $4::smallint[], $5::smallint[], $6::smallint[], $7::bigint[],
+                         $8::int[], $9::bigint[], $10::text[], $11::text[], $12::json[], $13::json[], $14::bytea[])
+        as s (tenant, id, attempt, outcome, status, ran_ms, exit_code, log_bytes, code, message, result, usage, tail)
+), gone as (
+    delete from queue q using said
+    where q.pool = any(array[said.pool]) and q.tenant = said.tenant and q.id = said.id
+      and q.attempt = said.attempt and q.state + 0 >= 2
+    returning q.state, q.node, said.*
+)
+insert into attempt (pool, tenant, id, attempt, outcome, status, node, exit_code, log_bytes, started_at, finished_at,
+                     code, message, result, usage, tail)
+select $1, tenant, id, attempt, outcome, case when state = 4 and status = 3 then 4 else status end, node, exit_code,
+       log_bytes, clock_now() - ran_ms * interval '1 millisecond', clock_now(), code, message, result, usage, tail
+from gone
+returning tenant, id, attempt, status
+
+-- name: try_again
+-- Ends attempts whose task gets another one after a delay. What was being cancelled ends here instead.
+with said as materialized (
+    select $1::smallint as pool, s.* from unnest($2::int[], $3::bigint[], $4::smallint[], $5::smallint[], $6::bigint[], $7::int[], $8::bigint[],
+                         $9::text[], $10::text[], $11::json[], $12::bytea[], $13::bigint[], $14::smallint[])
+        as s (tenant, id, attempt, outcome, ran_ms, exit_code, log_bytes, code, message, usage, tail, delay_ms, failure)
+), again as (
+    update queue q
+    set state = 0, node = null, epoch = null, claimed_at = null, started_at = null,
+        failures = q.failures + said.failure, losses = q.losses + 1 - said.failure,
+        eligible_at = clock_now() + said.delay_ms * interval '1 millisecond',
+        start_by = clock_now() + said.delay_ms * interval '1 millisecond' + (q.start_by - q.eligible_at)
+    from said
+    where q.pool = any(array[said.pool]) and q.tenant = said.tenant and q.id = said.id
+      and q.attempt = said.attempt and q.state + 0 in (2, 3)
+    returning null::smallint as status, said.*
+), cancelled as (
+    delete from queue q using said
+    where q.pool = any(array[said.pool]) and q.tenant = said.tenant and q.id = said.id
+      and q.attempt = said.attempt and q.state + 0 = 4
+    returning 4::smallint as status, said.*
+)
+insert into attempt (pool, tenant, id, attempt, outcome, status, exit_code, log_bytes, started_at, finished_at,
+                     code, message, usage, tail)
+select $1, tenant, id, attempt, outcome, status, exit_code, log_bytes,
+       clock_now() - ran_ms * interval '1 millisecond', clock_now(), code, message, usage, tail
+from (select * from again union all select * from cancelled) as ended
+returning tenant, id, attempt, status
+
+-- name: cancel
+-- What waits is cancelled on the spot; what a node owns is marked, and its leader stops it.
+with wanted as materialized (
+    select $1::smallint as pool, $2::int as tenant, w.* from unnest($3::bigint[]) as w (id)
+), waiting as (
+    delete from queue q using wanted
+    where q.pool = any(array[wanted.pool]) and q.tenant = wanted.tenant and q.id = wanted.id
+      and q.state + 0 in (0, 1)
+    returning q.id
+), outcome as (
+    insert into attempt (pool, tenant, id, attempt, outcome, status, finished_at, code, message)
+    select $1, $2, id, 0, 3, 4, clock_now(), 'cancelled', 'cancelled while it waited' from waiting
+), owned as (
+    update queue q set state = 4 from wanted
+    where q.pool = any(array[wanted.pool]) and q.tenant = wanted.tenant and q.id = wanted.id
+      and q.state + 0 in (2, 3)
+    returning q.id, q.attempt, q.node
+)
+select id, null::smallint as attempt, null::int as node from waiting
+union all
+select id, attempt, node from owned
+
+-- name: promote_due
+-- Makes ready what was scheduled for an hour that has come.
+with due as materialized (
+    select pool, tenant, id from queue where pool = $1 and state = 0 and eligible_at <= clock_now()
+    order by eligible_at limit $2
+)
+update queue q set state = 1
+from due
+where q.pool = any(array[due.pool]) and q.tenant = due.tenant and q.id = due.id and q.state + 0 = 0
+returning q.tenant, q.id, q.lane, q.shape, extract(epoch from q.start_by)::float8 as start_by, q.execution_cap_ms
+
+-- name: next_due
+-- Seconds until the next scheduled task is due; no row when none is scheduled.
+select extract(epoch from eligible_at - clock_now())::float8 as seconds
+from queue where pool = $1 and state = 0 order by eligible_at limit 1
+
+-- name: ready_keys
+-- Which (tenant, lane, shape) have ready tasks: one index probe each, however deep the backlog.
+with recursive key as (
+    (select tenant, lane, shape from queue where pool = $1 and state = 1 order by tenant, lane, shape limit 1)
+    union all
+    select next.tenant, next.lane, next.shape
+    from key cross join lateral (
+        select tenant, lane, shape from queue
+        where pool = $1 and state = 1 and (tenant, lane, shape) > (key.tenant, key.lane, key.shape)
+        order by tenant, lane, shape limit 1
+    ) as next
+)
+select tenant, lane, shape from key
+
+-- name: ready_after
+-- The first ready tasks of each key behind the last one already known, in the order they are due to start.
+select key.tenant, key.lane, key.shape, r.id, extract(epoch from r.start_by)::float8 as start_by, r.execution_cap_ms
+from unnest($2::int[], $3::smallint[], $4::bigint[], $5::float8[], $6::bigint[], $7::bigint[])
+    as key (tenant, lane, shape, start_by, cap_ms, id)
+cross join lateral (
+    select q.id, q.start_by, q.execution_cap_ms from queue q
+    where q.pool = $1 and q.state = 1 and q.tenant = key.tenant and q.lane = key.lane and q.shape = key.shape
+      and (q.start_by, q.execution_cap_ms, q.id) > (to_timestamp(key.start_by), key.cap_ms, key.id)
+    order by q.start_by, q.execution_cap_ms, q.id limit $8
+) as r
+
+-- name: owned
+-- All attempts that nodes own, for a leader that takes over.
+select tenant, id, attempt, node, state, shape, execution_cap_ms, failures, losses, max_attempts
+from queue where pool = $1 and state >= 2 order by tenant, id
+
+-- name: tries
+-- What decides whether a failed attempt is followed by another.
+with wanted as materialized (
+    select $1::smallint as pool, w.* from unnest($2::int[], $3::bigint[]) as w (tenant, id)
+)
+select q.tenant, q.id, q.failures, q.losses, q.max_attempts, t.spec
+from wanted
+join queue q on q.pool = any(array[wanted.pool]) and q.tenant = wanted.tenant and q.id = wanted.id
+join task t on t.pool = any(array[wanted.pool]) and t.tenant = wanted.tenant and t.id = wanted.id
+
+-- name: cancelling
+-- What was cancelled while a node owned it, and has not stopped yet.
+select tenant, id, attempt, node from queue where pool = $1 and state >= 2 and state = 4 order by tenant, id limit 1000

@@ -1,0 +1,134 @@
+-- name: submit
+-- Accepts tasks: the lasting record and the place in the queue, or neither.
+with said as (
+    select * from unnest($2::int[], $3::bigint[], $4::text[], $5::text[], $6::smallint[], $7::text[], $8::text[],
+                         $9::text[], $10::json[], $11::text[], $12::timestamptz[], $13::timestamptz[], $14::bigint[],
+                         $15::bigint[], $16::int[], $17::smallint[], $18::bigint[], $19::smallint[])
+        as said (tenant, id, name, kind, lane, tier, script, script_path, spec, submitted_by, submitted_at, eligible_at,
+                 delay_tolerance_ms, execution_cap_ms, cap_grace_ms, max_attempts, shape, state)
+), kept as (
+    insert into task (pool, tenant, id, name, kind, lane, tier, script, script_path, spec, submitted_by, submitted_at,
+                      eligible_at, delay_tolerance_ms, execution_cap_ms, cap_grace_ms, max_attempts)
+    select $1, tenant, id, name, kind, lane, tier, script, script_path, spec, submitted_by, submitted_at, eligible_at,
+           delay_tolerance_ms, execution_cap_ms, cap_grace_ms, max_attempts from said
+)
+insert into queue (pool, tenant, id, state, lane, max_attempts, shape, execution_cap_ms, eligible_at, start_by)
+select $1, tenant, id, state, lane, max_attempts, shape, execution_cap_ms, eligible_at,
+       eligible_at + delay_tolerance_ms * interval '1 millisecond' from said
+
+-- name: announce
+-- A hint to leaders in other processes: these tenants have new work. Polling stays the truth.
+select pg_notify('headway_ready', $1)
+
+-- name: get
+-- Tasks with where they are: in the queue, or how they ended.
+with wanted as materialized (
+    select $1::smallint as pool, $2::int as tenant, w.* from unnest($3::bigint[]) as w (id)
+)
+select t.id, t.name, t.kind, t.lane, t.tier, t.script, t.script_path, t.spec, t.submitted_by, t.submitted_at,
+       coalesce(q.eligible_at, t.eligible_at) as eligible_at, t.delay_tolerance_ms, t.execution_cap_ms, t.cap_grace_ms,
+       t.max_attempts, q.state, q.attempt as queue_attempt, q.start_by, q.claimed_at, q.started_at as running_since,
+       q.failures, q.losses, coalesce(n.name, o.node_name) as node_name, o.attempt, o.outcome, o.status, o.exit_code, o.started_at,
+       o.finished_at, o.code, o.message, o.result, o.attempts
+from wanted
+join task t on t.pool = any(array[wanted.pool]) and t.tenant = wanted.tenant and t.id = wanted.id
+left join queue q on q.pool = any(array[wanted.pool]) and q.tenant = wanted.tenant and q.id = wanted.id
+left join node n on n.pool = $1 and n.node = q.node
+left join lateral (
+    select a.attempt, a.outcome, a.status, a.exit_code, a.started_at, a.finished_at, a.code, a.message, a.result,
+           (select m.name from node m where m.pool = $1 and m.node = a.node) as node_name,
+           max(a.attempt) over () as attempts
+    from attempt a
+    where a.pool = any(array[wanted.pool]) and a.tenant = wanted.tenant and a.id = wanted.id
+    order by (a.status is not null) desc, a.attempt desc limit 1
+) as o on true
+order by t.id desc
+
+-- name: ids_newest
+select id from task
+where pool = $1 and tenant = $2 and id < $3 and ($5::text is null or spec -> 'tags' ->> $5 = $6)
+order by id desc limit $4
+
+-- name: ids_by_name
+select id from task
+where pool = $1 and tenant = $2 and id < $3 and name = $7 and ($5::text is null or spec -> 'tags' ->> $5 = $6)
+order by id desc limit $4
+
+-- name: ids_waiting
+select q.id from queue q
+where q.pool = $1 and q.tenant = $2 and q.id < $3 and q.state < 2
+  and (($5::text is null and $7::text is null) or exists (
+      select from task t where t.pool = $1 and t.tenant = $2 and t.id = q.id
+        and ($7::text is null or t.name = $7) and ($5::text is null or t.spec -> 'tags' ->> $5 = $6)))
+order by q.id desc limit $4
+
+-- name: ids_running
+select q.id from queue q
+where q.pool = $1 and q.tenant = $2 and q.id < $3 and q.state >= 2
+  and (($5::text is null and $7::text is null) or exists (
+      select from task t where t.pool = $1 and t.tenant = $2 and t.id = q.id
+        and ($7::text is null or t.name = $7) and ($5::text is null or t.spec -> 'tags' ->> $5 = $6)))
+order by q.id desc limit $4
+
+-- name: ids_ended
+select a.id from attempt a
+where a.pool = $1 and a.tenant = $2 and a.id < $3 and a.status = $8
+  and (($5::text is null and $7::text is null) or exists (
+      select from task t where t.pool = $1 and t.tenant = $2 and t.id = a.id
+        and ($7::text is null or t.name = $7) and ($5::text is null or t.spec -> 'tags' ->> $5 = $6)))
+order by a.id desc limit $4
+
+-- name: attempts
+-- The tries of a task, those under way included, oldest first.
+select a.attempt, a.outcome, a.status, a.exit_code, a.started_at, a.finished_at, a.code, a.message, a.usage, a.tail,
+       a.log_bytes, n.name as node
+from attempt a left join node n on n.pool = $1 and n.node = a.node
+where a.pool = $1 and a.tenant = $2 and a.id = $3 and a.attempt > 0
+union all
+select q.attempt, null, null, null, coalesce(q.started_at, q.claimed_at), null, '', '', null, null, 0, n.name
+from queue q left join node n on n.pool = $1 and n.node = q.node
+where q.pool = $1 and q.tenant = $2 and q.id = $3 and q.state >= 2
+order by 1
+
+-- name: finished
+-- Which of these tasks are over.
+with wanted as materialized (
+    select $1::smallint as pool, $2::int as tenant, w.* from unnest($3::bigint[]) as w (id)
+)
+select a.id from wanted
+join attempt a on a.pool = any(array[wanted.pool]) and a.tenant = wanted.tenant and a.id = wanted.id and a.status is not null
+
+-- name: counts
+-- Unfinished tasks by state, for the monitor.
+select state, count(*) as tasks from queue where pool = $1 group by state
+
+-- name: keep_logs
+insert into log (pool, tenant, id, attempt, sequence, body)
+select $1, tenant, id, attempt, sequence, body
+from unnest($2::int[], $3::bigint[], $4::smallint[], $5::int[], $6::bytea[])
+    as said (tenant, id, attempt, sequence, body)
+on conflict do nothing
+
+-- name: read_log
+-- Pieces of one attempt's log behind a given one.
+select sequence, body from log
+where pool = $1 and tenant = $2 and id = $3 and attempt = $4 and sequence > $5
+order by sequence limit $6
+
+-- name: keep_script
+insert into script (pool, tenant, digest, body) values ($1, $2, $3, $4) on conflict do nothing
+
+-- name: read_script
+select body from script where pool = $1 and tenant = $2 and digest = $3
+
+-- name: has_script
+select digest from script where pool = $1 and tenant = $2 and digest = any($3::text[])
+
+-- name: keep_shapes
+insert into shape (pool, tenant, shape, body)
+select $1, tenant, shape, body from unnest($2::int[], $3::bigint[], $4::json[]) as said (tenant, shape, body)
+on conflict do nothing
+
+-- name: read_shapes
+select s.shape, s.body from unnest($2::int[], $3::bigint[]) as wanted (tenant, shape)
+join shape s on s.pool = $1 and s.tenant = wanted.tenant and s.shape = wanted.shape

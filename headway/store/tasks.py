@@ -1,0 +1,138 @@
+"""The lasting record: submissions, look-ups, lists, logs, scripts and shapes."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headway.core.ids import ID_MAX
+from headway.store.database import Database, Row
+from headway.store.rows import NewTask
+from headway.store.statements import statements
+from headway.wire import LogChunk
+
+_SQL = statements("tasks")
+_LISTS = {
+    None: "ids_newest", "waiting": "ids_waiting", "running": "ids_running",
+    "done": "ids_ended", "failed": "ids_ended", "cancelled": "ids_ended",
+}  # fmt: skip
+_ENDED = {"done": 2, "failed": 3, "cancelled": 4}
+
+
+class Filter(msgspec.Struct, frozen=True):
+    """Which tasks a list shows: newest first, behind the id `before`."""
+
+    status: str | None = None
+    name: str | None = None
+    tag: tuple[str, str] | None = None
+    before: int = ID_MAX
+    limit: int = 100
+
+
+class TaskStore:
+    """The tasks of one pool."""
+
+    def __init__(self, database: Database, pool: int) -> None:
+        self._database = database
+        self._pool = pool
+
+    async def submit(self, tasks: list[NewTask]) -> None:
+        """Accepts tasks, all or none; they are durable when this returns."""
+        tenants, ids, admitted, lanes, states, shapes, by, submitted_at, eligible_at, _ = zip(*tasks, strict=True)
+        await self._database.execute(
+            _SQL["submit"],
+            self._pool,
+            tenants,
+            ids,
+            [a.name for a in admitted],
+            [a.kind for a in admitted],
+            lanes,
+            [a.tier for a in admitted],
+            [a.script for a in admitted],
+            [a.script_path for a in admitted],
+            [a.spec for a in admitted],
+            by,
+            submitted_at,
+            eligible_at,
+            [a.delay_tolerance_ms for a in admitted],
+            [a.execution_cap_ms for a in admitted],
+            [a.cap_grace_ms for a in admitted],
+            [a.max_attempts for a in admitted],
+            shapes,
+            states,
+        )
+
+    async def announce(self) -> None:
+        """Hints to leaders in other processes that there is new work."""
+        await self._database.execute(_SQL["announce"], str(self._pool))
+
+    async def get(self, tenant: int, ids: list[int]) -> list[Row]:
+        """The tasks that there are, newest first, each with where it is."""
+        return await self._database.fetch(_SQL["get"], self._pool, tenant, ids)
+
+    async def list_ids(self, tenant: int, asked: Filter) -> list[int]:
+        """The ids that a filter finds, newest first."""
+        statement = _LISTS[asked.status]
+        if asked.status is None and asked.name is not None:
+            statement = "ids_by_name"
+        tag, value = asked.tag or (None, None)
+        arguments: list[object] = [self._pool, tenant, asked.before, asked.limit, tag, value]
+        if statement != "ids_newest":
+            arguments.append(asked.name)
+        if statement == "ids_ended":
+            arguments.append(_ENDED[asked.status or ""])
+        return [row[0] for row in await self._database.fetch(_SQL[statement], *arguments)]
+
+    async def attempts(self, tenant: int, task: int) -> list[Row]:
+        """The tries of a task, oldest first."""
+        return await self._database.fetch(_SQL["attempts"], self._pool, tenant, task)
+
+    async def finished(self, tenant: int, ids: list[int]) -> set[int]:
+        """Which of these tasks are over."""
+        return {row[0] for row in await self._database.fetch(_SQL["finished"], self._pool, tenant, ids)}
+
+    async def counts(self) -> dict[int, int]:
+        """Unfinished tasks by state."""
+        return {row["state"]: row["tasks"] for row in await self._database.fetch(_SQL["counts"], self._pool)}
+
+    async def keep_logs(self, chunks: list[LogChunk]) -> None:
+        """Stores log pieces; repeated ones are the same ones."""
+        await self._database.execute(
+            _SQL["keep_logs"],
+            self._pool,
+            [chunk.tenant for chunk in chunks],
+            [chunk.task for chunk in chunks],
+            [chunk.attempt for chunk in chunks],
+            [chunk.sequence for chunk in chunks],
+            [chunk.body for chunk in chunks],
+        )
+
+    async def read_log(
+        self, tenant: int, task: int, attempt: int, after: int, most: int = 64
+    ) -> list[tuple[int, bytes]]:
+        """Pieces of an attempt's log behind a sequence number (-1: from the start)."""
+        rows = await self._database.fetch(_SQL["read_log"], self._pool, tenant, task, attempt, after, most)
+        return [(row["sequence"], row["body"]) for row in rows]
+
+    async def keep_script(self, tenant: int, digest: str, body: bytes) -> None:
+        """Stores a script under the digest of its text."""
+        await self._database.execute(_SQL["keep_script"], self._pool, tenant, digest, body)
+
+    async def read_script(self, tenant: int, digest: str) -> bytes | None:
+        """An uploaded script."""
+        row = await self._database.fetchrow(_SQL["read_script"], self._pool, tenant, digest)
+        return None if row is None else row["body"]
+
+    async def known_scripts(self, tenant: int, digests: list[str]) -> set[str]:
+        """Which of these scripts were uploaded."""
+        return {row[0] for row in await self._database.fetch(_SQL["has_script"], self._pool, tenant, digests)}
+
+    async def keep_shapes(self, shapes: list[tuple[int, int, str]]) -> None:
+        """Stores (tenant, shape, body); what is there already stays."""
+        tenants, numbers, bodies = zip(*shapes, strict=True)
+        await self._database.execute(_SQL["keep_shapes"], self._pool, tenants, numbers, bodies)
+
+    async def read_shapes(self, wanted: list[tuple[int, int]]) -> dict[int, str]:
+        """The bodies of (tenant, shape) by shape."""
+        tenants, numbers = zip(*wanted, strict=True)
+        rows = await self._database.fetch(_SQL["read_shapes"], self._pool, tenants, numbers)
+        return {row["shape"]: row["body"] for row in rows}
