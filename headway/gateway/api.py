@@ -1,0 +1,299 @@
+"""The HTTP endpoints: each reads like the sentence of the API it serves. Wiring and OpenAPI are in `routes`."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from headway.core.ids import ID_MAX
+from headway.core.refusal import Refused
+from headway.core.task import Submission
+from headway.gateway.admission import Admission
+from headway.gateway.auth import Authenticator, Caller
+from headway.gateway.batch import submit_batch
+from headway.gateway.decoding import SINGLE_BYTES_MAX, decode, expect_media_type, read_body
+from headway.gateway.problems import Problem, refused
+from headway.gateway.submitting import Submitting
+from headway.gateway.views import TaskView, attempt_view, new_task_view, task_view
+from headway.gateway.waiting import Waiting
+from headway.store.cluster import ClusterStore
+from headway.store.queue import QueueStore
+from headway.store.tasks import Filter, TaskStore
+from headway.wire import Key
+
+WAIT_SECONDS_MAX = 60.0
+WAIT_IDS_MAX = 1000
+LIST_MAX = 1000
+SCRIPT_BYTES_MAX = 1024 * 1024
+FOLLOW_POLL_SECONDS = 0.25
+STATUSES = ("waiting", "running", "done", "failed", "cancelled")
+
+_submission = msgspec.json.Decoder(Submission)
+_encode = msgspec.json.Encoder().encode
+
+
+class Stopper(Protocol):
+    """Who stops running attempts: the leader, if it is in this process."""
+
+    def stop_soon(self, cancelled: list[tuple[Key, int]], dropped: list[int]) -> None:
+        """Stops owned attempts on their nodes and forgets waiting ones."""
+        ...
+
+
+class WaitFor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `POST /v1/tasks:wait`."""
+
+    ids: list[str]
+    wait: float = 0.0
+
+
+_wait_for = msgspec.json.Decoder(WaitFor)
+
+
+class Api:
+    """The gateway's endpoints and what they lean on."""
+
+    def __init__(
+        self,
+        *,
+        cluster: ClusterStore,
+        tasks: TaskStore,
+        queue: QueueStore,
+        authenticator: Authenticator,
+        admission: Admission,
+        submitting: Submitting,
+        waiting: Waiting,
+        stopper: Stopper,
+    ) -> None:
+        self._cluster = cluster
+        self._tasks = tasks
+        self._queue = queue
+        self._authenticator = authenticator
+        self._admission = admission
+        self._submitting = submitting
+        self._waiting = waiting
+        self._stopper = stopper
+        self._tenant_names: dict[int, str] = {}
+
+    async def _caller(self, request: Request) -> Caller:
+        return await self._authenticator.caller(request.headers.get("authorization"), role="client")
+
+    async def _tenant(self, number: int) -> str:
+        if number not in self._tenant_names:
+            self._tenant_names = await self._cluster.tenants()
+        return self._tenant_names[number]
+
+    async def submit(self, request: Request) -> Response:
+        """Accepts one task."""
+        caller = await self._caller(request)
+        expect_media_type(request, "application/json")
+        said = decode(await read_body(request, SINGLE_BYTES_MAX), _submission)
+        (verdict,) = await self._admission.admit(caller, [said])
+        if isinstance(verdict, list):
+            raise refused(verdict)
+        await self._submitting.submit([verdict])
+        view = new_task_view(verdict, await self._tenant(caller.tenant))
+        return _json(view, 201, {"Location": f"/v1/tasks/{view.id}"})
+
+    async def submit_batch(self, request: Request) -> Response:
+        """Accepts many tasks; each is answered for itself."""
+        caller = await self._caller(request)
+        return _json(await submit_batch(request, caller, self._admission, self._submitting))
+
+    async def get(self, request: Request) -> Response:
+        """Shows one task."""
+        caller = await self._caller(request)
+        return _json(await self._view(caller, _task_id(request)))
+
+    async def list(self, request: Request) -> Response:
+        """Lists tasks, newest first."""
+        caller = await self._caller(request)
+        asked = _filter(request)
+        ids = await self._tasks.list_ids(caller.tenant, asked)
+        tenant = await self._tenant(caller.tenant)
+        rows = await self._tasks.get(caller.tenant, ids) if ids else []
+        cursor = str(ids[-1]) if len(ids) == asked.limit else None
+        return _json({"items": [task_view(row, tenant) for row in rows], "next_cursor": cursor})
+
+    async def cancel(self, request: Request) -> Response:
+        """Cancels one task: at once while it waits, by stopping it when it runs."""
+        caller = await self._caller(request)
+        task = _task_id(request)
+        found = await self._queue.cancel(caller.tenant, [task])
+        if task not in found:
+            await self._explain_why_not_cancelled(caller, task)
+        owned = found.get(task)
+        self._stopper.stop_soon([owned] if owned else [], [task])
+        if owned is None:
+            self._waiting.ended([(caller.tenant, task)])
+        return _json(await self._view(caller, task))
+
+    async def _explain_why_not_cancelled(self, caller: Caller, task: int) -> None:
+        view = await self._view(caller, task)
+        if view.status in ("done", "failed", "cancelled"):
+            raise Problem("already_finished", f"task {task} is {view.status}; there is nothing to cancel")
+
+    async def attempts(self, request: Request) -> Response:
+        """Lists the tries of a task, oldest first."""
+        caller = await self._caller(request)
+        task = _task_id(request)
+        await self._view(caller, task)
+        rows = await self._tasks.attempts(caller.tenant, task)
+        return _json({"items": [attempt_view(row) for row in rows]})
+
+    async def result(self, request: Request) -> Response:
+        """The task once it is over (200), or as it is (202); waits up to `wait` seconds for the end."""
+        caller = await self._caller(request)
+        task = _task_id(request)
+        view = await self._view(caller, task)
+        seconds = _seconds(request, "wait")
+        if view.finished_at is None and seconds > 0:
+            await self._waiting.any_of(caller.tenant, [task], seconds)
+            view = await self._view(caller, task)
+        return _json(view, 200 if view.finished_at is not None else 202)
+
+    async def wait(self, request: Request) -> Response:
+        """Those of many tasks that are over, as soon as one is."""
+        caller = await self._caller(request)
+        expect_media_type(request, "application/json")
+        asked = decode(await read_body(request, SINGLE_BYTES_MAX), _wait_for)
+        if len(asked.ids) > WAIT_IDS_MAX or not 0 <= asked.wait <= WAIT_SECONDS_MAX:
+            raise refused([Refused("ids", f"at most {WAIT_IDS_MAX} ids, and wait from 0 to {WAIT_SECONDS_MAX:g}")])
+        ids = [_parse_id(text) for text in asked.ids]
+        over = await self._waiting.any_of(caller.tenant, ids, asked.wait) if ids else set[int]()
+        tenant = await self._tenant(caller.tenant)
+        rows = await self._tasks.get(caller.tenant, list(over)) if over else []
+        return _json({"items": [task_view(row, tenant) for row in rows]})
+
+    async def logs(self, request: Request) -> Response:
+        """The log of an attempt (default: the last one); with `follow=1` until the task is over."""
+        caller = await self._caller(request)
+        task = _task_id(request)
+        view = await self._view(caller, task)
+        attempt = _whole(request, "attempt", view.attempt, least=0, most=32767)
+        follow = request.query_params.get("follow", "0") in ("1", "true")
+        return StreamingResponse(
+            self._log(caller.tenant, task, attempt, follow=follow), media_type="application/octet-stream"
+        )
+
+    async def _log(self, tenant: int, task: int, attempt: int, *, follow: bool) -> AsyncIterator[bytes]:
+        after = -1
+        while True:
+            over = not follow or bool(await self._tasks.finished(tenant, [task]))
+            while pieces := await self._tasks.read_log(tenant, task, attempt, after):
+                for _, body in pieces:
+                    yield body
+                after = pieces[-1][0]
+            if over:
+                return
+            await asyncio.sleep(FOLLOW_POLL_SECONDS)
+
+    async def upload_script(self, request: Request) -> Response:
+        """Keeps a script by the digest of its text."""
+        caller = await self._caller(request)
+        body = await read_body(request, SCRIPT_BYTES_MAX)
+        if not body:
+            raise refused([Refused("", "the script is empty")])
+        digest = "sha256:" + hashlib.sha256(body).hexdigest()
+        await self._tasks.keep_script(caller.tenant, digest, body)
+        return _json({"digest": digest, "size": len(body)}, 201)
+
+    async def nodes(self, request: Request) -> Response:
+        """Lists the nodes."""
+        await self._caller(request)
+        rows = await self._cluster.nodes()
+        items = [
+            {
+                "name": row["name"],
+                "connected": row["connected"],
+                "seen_at": row["seen_at"],
+                "capacity": msgspec.Raw(row["capacity"].encode()),
+                "labels": msgspec.Raw(row["labels"].encode()),
+                "functions": msgspec.Raw(row["functions"].encode()),
+            }
+            for row in rows
+        ]
+        return _json({"items": items})
+
+    async def me(self, request: Request) -> Response:
+        """Who the key stands for."""
+        caller = await self._caller(request)
+        return _json(
+            {
+                "tenant": await self._tenant(caller.tenant),
+                "role": caller.role,
+                "submitted_by": caller.submitted_by,
+            }
+        )
+
+    async def _view(self, caller: Caller, task: int) -> TaskView:
+        rows = await self._tasks.get(caller.tenant, [task])
+        if not rows:
+            raise Problem("not_found", f"there is no task {task}")
+        return task_view(rows[0], await self._tenant(caller.tenant))
+
+
+def _json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(_encode(value), status, headers, media_type="application/json")
+
+
+def _parse_id(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= ID_MAX):
+        raise Problem("not_found", f"there is no task {text[:40]!r}: an id is a whole number")
+    return int(text)
+
+
+def _task_id(request: Request) -> int:
+    return _parse_id(request.path_params["id"])
+
+
+def _whole(request: Request, name: str, default: int, *, least: int, most: int) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
+        raise refused([Refused(name, f"expected a whole number from {least} to {most}")])
+    return int(text)
+
+
+def _seconds(request: Request, name: str) -> float:
+    text = request.query_params.get(name, "0")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= WAIT_SECONDS_MAX:
+        raise refused([Refused(name, f"expected seconds from 0 to {WAIT_SECONDS_MAX:g}")])
+    return seconds
+
+
+_LIST_PARAMETERS = frozenset({"status", "name", "tag", "limit", "cursor"})
+
+
+def _filter(request: Request) -> Filter:
+    said = request.query_params
+    if unknown := [name for name in said if name not in _LIST_PARAMETERS]:
+        known = ", ".join(sorted(_LIST_PARAMETERS))
+        raise refused([Refused(name, f"there is no such filter; there are: {known}") for name in unknown])
+    if any("\0" in value for value in said.values()):
+        raise refused([Refused("", "must not contain a NUL character")])
+    status = said.get("status")
+    if status is not None and status not in STATUSES:
+        raise refused([Refused("status", f"expected one of {', '.join(STATUSES)}")])
+    tag = said.get("tag")
+    if tag is not None and ":" not in tag:
+        raise refused([Refused("tag", "expected name:value")])
+    limit = _whole(request, "limit", 100, least=1, most=LIST_MAX)
+    before = _whole(request, "cursor", ID_MAX, least=0, most=ID_MAX)
+    return Filter(status, said.get("name"), _pair(tag) if tag is not None else None, before, limit)
+
+
+def _pair(tag: str) -> tuple[str, str]:
+    name, _, value = tag.partition(":")
+    return name, value

@@ -1,0 +1,144 @@
+"""Ends of attempts, made durable in batches and then acknowledged.
+
+Success is the common case and takes one statement for thousands. A failure asks the task's retry rule first; a loss
+(node or worker died) is not the task's fault and has a bound of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from headway.core.retry import again_after_loss_ms, again_after_ms
+from headway.core.task import Spec
+from headway.scheduler.sessions import Session
+from headway.store.queue import QueueStore
+from headway.store.rows import End, Tries
+from headway.wire import Ending, Outcome
+
+BATCH_MAX = 2000
+RECORDERS = 2
+_spec = msgspec.json.Decoder(Spec).decode
+_DONE, _FAILED = 2, 3
+_FAULTLESS = frozenset({Outcome.LOST.value, Outcome.KILLED.value})
+
+
+class Endings:
+    """What has ended and is not durable yet."""
+
+    def __init__(
+        self, store: QueueStore, *, ended: Callable[[list[tuple[int, int]]], None], chance: random.Random
+    ) -> None:
+        self._store = store
+        self._ended = ended
+        self._chance = chance
+        self._waiting: deque[tuple[list[Ending], Session | None, int]] = deque()
+        self._arrived = asyncio.Event()
+        self.recorded = 0
+        self.retried = asyncio.Event()
+        """Set when a task was scheduled for another attempt: the timekeeper has something new to wait for."""
+
+    def add(self, endings: list[Ending], session: Session | None, sequence: int) -> None:
+        """Takes endings in; the session is told when they are durable."""
+        self._waiting.append((endings, session, sequence))
+        self._arrived.set()
+
+    def clear(self) -> None:
+        """Forgets what is not durable: the agents repeat it to whoever leads next."""
+        self._waiting.clear()
+        self._arrived.clear()
+
+    async def run(self) -> None:
+        """Records for ever."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(RECORDERS):
+                group.create_task(self._record_for_ever())
+
+    async def _record_for_ever(self) -> None:
+        while True:
+            await self._arrived.wait()
+            await self.run_once()
+
+    async def run_once(self) -> int:
+        """Makes durable what has gathered; answers how many."""
+        frames = self._gather()
+        endings = [ending for more, _, _ in frames for ending in more]
+        if endings:
+            await self.record(endings)
+        for _, session, sequence in frames:
+            if session is not None:
+                session.settle(sequence)
+        return len(endings)
+
+    def _gather(self) -> list[tuple[list[Ending], Session | None, int]]:
+        frames: list[tuple[list[Ending], Session | None, int]] = []
+        count = 0
+        while self._waiting and (not frames or count + len(self._waiting[0][0]) <= BATCH_MAX):
+            frames.append(self._waiting.popleft())
+            count += len(frames[-1][0])
+        if not self._waiting:
+            self._arrived.clear()
+        return frames
+
+    async def record(self, endings: Iterable[Ending]) -> None:
+        """Makes endings durable."""
+        good: list[End] = []
+        bad: list[Ending] = []
+        for ending in endings:
+            if ending.outcome == 0:
+                good.append(_end(ending, _DONE))
+            else:
+                bad.append(ending)
+        again: list[End] = []
+        if bad:
+            tries = await self._store.tries([(ending.tenant, ending.task) for ending in bad])
+            for ending in bad:
+                end = self._judge(ending, tries.get((ending.tenant, ending.task)))
+                (good if end.status is not None else again).append(end)
+        if good:
+            self._note(await self._store.finish(good))
+        if again:
+            self._note(await self._store.try_again(again))
+            self.retried.set()
+
+    def _note(self, over: list[tuple[int, int]]) -> None:
+        self.recorded += len(over)
+        self._ended(over)
+
+    def _judge(self, ending: Ending, tries: Tries | None) -> End:
+        """Whether the task failed for good or gets another attempt."""
+        if tries is None:
+            return _end(ending, _FAILED)  # its lease is gone; the statement will match no row
+        if ending.outcome in _FAULTLESS:
+            delay = again_after_loss_ms(losses=tries.losses + 1)
+            return _end(ending, _FAILED if delay is None else None, delay_ms=delay or 0, counts=False)
+        rule = _spec(tries.spec).retry
+        delay = again_after_ms(
+            rule, failures=tries.failures + 1, exit_code=ending.exit_code, chance=self._chance.random()
+        )
+        return _end(ending, _FAILED if delay is None else None, delay_ms=delay or 0)
+
+
+def _end(ending: Ending, status: int | None, *, delay_ms: int = 0, counts: bool = True) -> End:
+    usage = None if ending.usage is None else msgspec.json.encode(ending.usage).decode()
+    return End(
+        ending.tenant,
+        ending.task,
+        ending.attempt,
+        ending.outcome,
+        status,
+        ending.ran_ms,
+        ending.exit_code,
+        ending.log_bytes,
+        ending.code,
+        ending.message,
+        ending.result,
+        usage,
+        ending.tail or None,
+        delay_ms,
+        counts,
+    )

@@ -1,0 +1,412 @@
+"""The leader of a pool: elected by a lease row, crash-only.
+
+Whatever goes wrong with the database or the lease, the answer is one: drop the sessions and everything in memory, and
+begin again as if newly elected. Agents keep running what they own and come back with an inventory; what was accepted is
+in the database; what ended and was not acknowledged is repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable
+
+import structlog
+
+from headway.core.placement import NodeRoom, Nodes, Shape
+from headway.core.queue import LineKey, ReadyQueue, ReadyTask
+from headway.scheduler.books import Books, Holding
+from headway.scheduler.dispatch import Dispatching
+from headway.scheduler.endings import Endings
+from headway.scheduler.refill import Refill
+from headway.scheduler.sessions import Session
+from headway.store.cluster import ClusterStore
+from headway.store.database import GONE, Row
+from headway.store.queue import QueueStore
+from headway.store.tasks import TaskStore
+from headway.wire import (
+    PROTOCOL,
+    Blob,
+    Ended,
+    Ending,
+    Fetch,
+    FromAgent,
+    Heartbeat,
+    Hello,
+    Key,
+    Kill,
+    Logs,
+    Outcome,
+    Refused,
+    Renewed,
+    Returned,
+    Started,
+    Welcome,
+    Windows,
+)
+
+LEADER_LEASE_SECONDS = 10.0
+NODE_LEASE_SECONDS = 15.0
+POLL_SECONDS = 1.0
+"""How soon work is found whose announcement was lost."""
+REAP_SECONDS = 1.0
+ELECTION_SECONDS = 3.0
+DUE_POLL_SECONDS = 5.0
+"""How late a task is at most that another process scheduled while this one slept."""
+DUE_MAX = 2000
+_log = structlog.get_logger("headway.scheduler")
+
+
+class LeadershipLost(Exception):
+    """Another server leads the pool now."""
+
+
+class Leader:
+    """Leads its pool when elected; otherwise stands by."""
+
+    def __init__(
+        self,
+        *,
+        server: str,
+        cluster: ClusterStore,
+        queue_store: QueueStore,
+        task_store: TaskStore,
+        ended: Callable[[list[tuple[int, int]]], None],
+        chance: random.Random,
+    ) -> None:
+        self._server = server
+        self._cluster = cluster
+        self._queue_store = queue_store
+        self._task_store = task_store
+        self.nodes = Nodes()
+        self.queue = ReadyQueue()
+        self.books = Books(self.nodes)
+        self._sessions: dict[int, Session] = {}
+        self._refill = Refill(queue_store, self.queue)
+        self.endings = Endings(queue_store, ended=ended, chance=chance)
+        self.dispatching = Dispatching(
+            queue_store=queue_store,
+            task_store=task_store,
+            queue=self.queue,
+            nodes=self.nodes,
+            books=self.books,
+            refill=self._refill,
+            session_of=self._sessions.get,
+        )
+        self.epoch = 0
+        """The epoch led, 0 while standing by."""
+        self._leads = asyncio.Event()
+        self._due_soon = asyncio.Event()
+        self._poll_now = asyncio.Event()
+        self._beats: dict[int, int] = {}
+        self._beat = asyncio.Event()
+        self._heard: dict[int, float] = {}
+
+    # ── being elected, and losing it ──────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        """Stands by, leads, and begins again, for ever."""
+        while True:
+            try:
+                epoch = await self._cluster.elect(self._server, LEADER_LEASE_SECONDS)
+                if epoch is not None:
+                    await self._lead(epoch)
+            except* (LeadershipLost, *GONE) as faults:
+                _log.warning("leadership_interrupted", why=str(faults.exceptions[0]))
+            await asyncio.sleep(0.2)
+
+    async def _lead(self, epoch: int) -> None:
+        _log.info("leading", epoch=epoch)
+        self._forget_everything()
+        self.epoch = self.dispatching.epoch = epoch
+        try:
+            await self._refill.discover()
+            self.dispatching.wake.set()
+            self._leads.set()
+            async with asyncio.TaskGroup() as group:
+                for duty in (
+                    self._keep_lease,
+                    self.dispatching.run,
+                    self.endings.run,
+                    self._promote_due,
+                    self._poll,
+                    self._reap,
+                    self._renew_nodes,
+                ):
+                    group.create_task(duty())
+        finally:
+            self.epoch = 0
+            self._leads.clear()
+            self._forget_everything()
+            await self._resign(epoch)
+
+    def _forget_everything(self) -> None:
+        for session in self._sessions.values():
+            session.close()
+        for room in list(self.nodes.all()):
+            self.nodes.leave(room.node)
+        self._sessions.clear()
+        self.queue.clear()
+        self.books.clear()
+        self.endings.clear()
+        self._refill.clear()
+        self._beats.clear()
+        self._heard.clear()
+
+    async def _resign(self, epoch: int) -> None:
+        """So that the next leader, most often this one, need not wait for the lease to run out."""
+        try:
+            async with asyncio.timeout(1):
+                await self._cluster.resign(epoch)
+        except (*GONE, TimeoutError):
+            pass  # then the lease runs out by itself
+
+    async def _keep_lease(self) -> None:
+        while True:
+            await asyncio.sleep(LEADER_LEASE_SECONDS / 4)
+            async with asyncio.timeout(LEADER_LEASE_SECONDS / 2):
+                if not await self._cluster.renew(self.epoch, LEADER_LEASE_SECONDS):
+                    raise LeadershipLost("another server took the pool over")
+
+    # ── what becomes ready ────────────────────────────────────────────────────────────────────────────────────────
+
+    def offer(self, key: LineKey, tasks: list[ReadyTask], shape: Shape | None = None) -> None:
+        """Takes in tasks just stored by this process's gateway; a hint, without which the poll would find them."""
+        if not self.epoch:
+            return
+        if shape is not None and not self.nodes.knows(key.shape):
+            self.nodes.learn(key.shape, shape)
+        if self._refill.offer(key, tasks):
+            self.dispatching.wake.set()
+
+    def expect_due(self) -> None:
+        """Something was scheduled that may be due before what the timekeeper waits for."""
+        self._due_soon.set()
+
+    def poll_soon(self) -> None:
+        """Another process announced work."""
+        self._poll_now.set()
+
+    async def _promote_due(self) -> None:
+        while True:
+            self._due_soon.clear()
+            self.endings.retried.clear()
+            due = await self._queue_store.promote_due(DUE_MAX)
+            for key, task in due:
+                self._refill.offer(key, [task])
+            if due:
+                self.dispatching.wake.set()
+                continue
+            await self._until_next_due(await self._queue_store.next_due_seconds())
+
+    async def _until_next_due(self, seconds: float | None) -> None:
+        waiters = [asyncio.create_task(event.wait()) for event in (self._due_soon, self.endings.retried)]
+        try:
+            longest = DUE_POLL_SECONDS if seconds is None else min(max(seconds, 0.0), DUE_POLL_SECONDS)
+            await asyncio.wait(waiters, timeout=longest, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for waiter in waiters:
+                waiter.cancel()
+
+    async def _poll(self) -> None:
+        """Polling is the truth; announcements only make it faster."""
+        while True:
+            try:
+                async with asyncio.timeout(POLL_SECONDS):
+                    await self._poll_now.wait()
+            except TimeoutError:
+                pass
+            self._poll_now.clear()
+            if await self._refill.discover():
+                self.dispatching.wake.set()
+
+    # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def welcome(self, session: Session) -> Welcome | Refused:
+        """Begins a node's session: settles what it says it runs against what the database says it owns."""
+        if not await self._is_leading():
+            return Refused("not_leader", "this server does not lead the pool; try again, or another server")
+        hello, epoch = session.hello, self.epoch
+        rival = next((other for other in self._sessions.values() if other.name == hello.node), None)
+        if rival is not None:
+            if rival.hello.incarnation != hello.incarnation:
+                return Refused(
+                    "name_taken",
+                    f"an agent named {hello.node!r} is connected; give this one another --node name",
+                )
+            await self.farewell(rival)
+            rival.close()
+        before = await self._cluster.find_node(hello.node)
+        session.node = await self._join(hello)
+        rows = await self._cluster.owned_by([session.node])
+        same = before is not None and before.incarnation == hello.incarnation
+        owned = {Key(row["tenant"], row["id"], row["attempt"]): row for row in rows}
+        await self._learn(rows)
+        await self._settle_missing([key for key in owned if key not in set(hello.running)], owned, same=same)
+        if self.epoch != epoch:
+            return Refused("not_leader", "the leadership changed while the session began; try again")
+        disown = self._open_for_work(session, owned)
+        _log.info("node_joined", node=hello.node, runs=len(hello.running), disowned=len(disown))
+        return Welcome(PROTOCOL, epoch, NODE_LEASE_SECONDS, disown)
+
+    async def _is_leading(self) -> bool:
+        """Gives an election under way the time to end: at a start the agents are often there first."""
+        try:
+            async with asyncio.timeout(ELECTION_SECONDS):
+                await self._leads.wait()
+        except TimeoutError:
+            pass
+        return self.epoch > 0
+
+    async def _join(self, hello: Hello) -> int:
+        return await self._cluster.join_node(
+            hello.node,
+            hello.incarnation,
+            json.dumps(hello.capacity),
+            json.dumps(hello.labels),
+            json.dumps(hello.functions),
+            NODE_LEASE_SECONDS,
+        )
+
+    def _open_for_work(self, session: Session, owned: dict[Key, Row]) -> list[Key]:
+        """Offers the node's room, less what it already runs; answers what it must stop. Decides without waiting."""
+        hello, brought = session.hello, set(session.hello.running)
+        self.nodes.join(
+            NodeRoom(
+                session.node,
+                hello.node,
+                capacity=hello.capacity,
+                kinds=hello.kinds,
+                functions=hello.functions,
+                windows=hello.windows,
+            )
+        )
+        self.books.strike_node(session.node)
+        for key in owned.keys() & brought:
+            self.books.adopt((key.tenant, key.task), Holding(key.attempt, session.node, owned[key]["shape"]))
+        self._sessions[session.node] = session
+        self._heard[session.node] = asyncio.get_running_loop().time()
+        self.dispatching.wake.set()
+        return [key for key in brought if key not in owned]
+
+    async def _settle_missing(self, missing: list[Key], owned: dict[Key, Row], *, same: bool) -> None:
+        """What the node owns and does not have. The same agent never got it, or gave it back: it costs nothing. Another
+        start of the agent lost it: it may have begun."""
+        unbegun = [key for key in missing if same and owned[key]["state"] != 3]
+        lost = [key for key in missing if key not in set(unbegun)]
+        if unbegun:
+            for line, task in await self._queue_store.release(unbegun):
+                self._refill.offer(line, [task])
+        if lost:
+            await self._lose(lost, "the agent was restarted under it")
+
+    async def _learn(self, rows: list[Row]) -> None:
+        missing = {(row["tenant"], row["shape"]) for row in rows if not self.nodes.knows(row["shape"])}
+        if missing:
+            await self.dispatching.learn(sorted(missing))
+
+    async def farewell(self, session: Session) -> None:
+        """A session ended. What the node runs goes on; its lease decides how long to wait for it."""
+        if self._sessions.get(session.node) is session:
+            del self._sessions[session.node]
+            self.nodes.leave(session.node)
+            self.books.strike_node(session.node)
+            self._heard.pop(session.node, None)
+            _log.info("node_left", node=session.name)
+            try:
+                await self._cluster.leave_node(session.node, session.hello.incarnation)
+            except GONE as fault:
+                _log.warning("node_not_marked_left", node=session.name, why=str(fault))
+
+    async def hear(self, session: Session, message: FromAgent) -> None:
+        """Takes a message of an agent in."""
+        self._heard[session.node] = asyncio.get_running_loop().time()
+        match message:
+            case Ended():
+                self._end(session, message)
+            case Windows():
+                self._resize(session, message.windows)
+            case Heartbeat():
+                self._beats[session.node] = message.sequence
+                self._beat.set()
+            case Started():
+                await self._queue_store.start(message.keys)
+            case Logs():
+                await self._task_store.keep_logs(message.chunks)
+            case Returned():
+                await self._take_back(session, message.keys)
+            case Fetch():
+                body = await self._task_store.read_script(message.tenant, message.digest)
+                session.send(Blob(message.tenant, message.digest, body))
+            case Hello():
+                session.close()
+
+    def _end(self, session: Session, message: Ended) -> None:
+        mine = self.books.strike([(e.tenant, e.task, e.attempt) for e in message.endings], session.node)
+        endings = message.endings if all(mine) else [e for e, there in zip(message.endings, mine, strict=True) if there]
+        self.endings.add(endings, session, message.sequence)
+        self.dispatching.wake.set()
+
+    def _resize(self, session: Session, windows: dict[str, int]) -> None:
+        room = self.nodes.get(session.node)
+        if room is not None:
+            room.windows = windows
+            self.dispatching.wake.set()
+
+    async def _take_back(self, session: Session, keys: list[Key]) -> None:
+        mine = self.books.strike([(key.tenant, key.task, key.attempt) for key in keys], session.node)
+        back = [key for key, there in zip(keys, mine, strict=True) if there]
+        if back:
+            for line, task in await self._queue_store.release(back):
+                self._refill.offer(line, [task])
+        self.dispatching.wake.set()
+
+    def stop_soon(self, cancelled: list[tuple[Key, int]], dropped: list[int]) -> None:
+        """Stops cancelled attempts on their nodes and forgets waiting ones."""
+        self.queue.drop(dropped)
+        for key, node in cancelled:
+            session = self._sessions.get(node)
+            if session is not None:
+                session.send(Kill([key]))
+
+    async def _renew_nodes(self) -> None:
+        """Renews leases in the database first, and only then says so."""
+        while True:
+            await self._beat.wait()
+            self._beat.clear()
+            beats, self._beats = self._beats, {}
+            await self._cluster.renew_nodes(list(beats), NODE_LEASE_SECONDS)
+            for node, sequence in beats.items():
+                session = self._sessions.get(node)
+                if session is not None:
+                    session.send(Renewed(sequence))
+
+    async def _reap(self) -> None:
+        """Gives up on nodes that fell silent, and takes from them what they have by now stopped themselves."""
+        while True:
+            await asyncio.sleep(REAP_SECONDS)
+            now = asyncio.get_running_loop().time()
+            for node, heard in list(self._heard.items()):
+                if now - heard > NODE_LEASE_SECONDS and node in self._sessions:
+                    self._sessions[node].close()
+            await self._stop_cancelled()
+            lapsed = await self._cluster.lapsed_nodes(list(self._sessions))
+            if lapsed:
+                rows = await self._cluster.owned_by(lapsed)
+                for node in lapsed:
+                    self.books.strike_node(node)
+                await self._lose([Key(r["tenant"], r["id"], r["attempt"]) for r in rows], "its node fell silent")
+
+    async def _stop_cancelled(self) -> None:
+        """Repeats the order to stop what other gateways cancelled: they have no session to say it over."""
+        for key, node in await self._queue_store.cancelling():
+            session = self._sessions.get(node)
+            if session is not None:
+                session.send(Kill([key]))
+
+    async def _lose(self, keys: list[Key], why: str) -> None:
+        _log.warning("attempts_lost", attempts=len(keys), why=why)
+        await self.endings.record(
+            [Ending(key.tenant, key.task, key.attempt, Outcome.LOST.value, code="lost", message=why) for key in keys]
+        )

@@ -1,0 +1,114 @@
+"""Keeps the leader's lines filled from the database: the prefix of each, however deep the backlog behind it.
+
+A line is `open` while the database may hold ready tasks behind the last one read. A closed line is known entirely, so a
+task accepted in this process goes straight into it; on an open one a task beyond the horizon stays in the database,
+where reading on will find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headway.core.queue import LineKey, ReadyQueue, ReadyTask
+from headway.store.queue import BEGINNING, Horizon, QueueStore
+
+LINE_TASKS = 4000
+"""How many tasks of a line are held at most, and how many one read asks for; fewer when there are many lines."""
+LINE_TASKS_LEAST = 64
+HELD_TASKS = 64_000
+LINES_PER_READ = 256
+
+
+class Refill:
+    """Knows for each line how far it was read."""
+
+    def __init__(self, store: QueueStore, queue: ReadyQueue) -> None:
+        self._store = store
+        self._queue = queue
+        self._horizons: dict[LineKey, Horizon] = {}
+        self._open: set[LineKey] = set()
+        self._missed: set[LineKey] = set()
+
+    def clear(self) -> None:
+        """Forgets all horizons; the next `discover` reads everything anew."""
+        self._horizons.clear()
+        self._open.clear()
+        self._missed.clear()
+
+    async def discover(self) -> int:
+        """Reads the prefix of every line that has ready tasks, whoever put them there; answers how many were new."""
+        keys = await self._store.ready_keys()
+        for key in self._horizons.keys() - set(keys):
+            if key not in self._missed and self._queue.line(key) is None:
+                self._forget(key)
+        return await self._read(dict.fromkeys(keys, BEGINNING))
+
+    async def top_up(self) -> int:
+        """Reads on where a line that has more in the database runs low; answers how many were new."""
+        low = self._line_tasks() // 2
+        wanting = {
+            key: self._horizons.get(key, BEGINNING)
+            for key in self._open
+            if (line := self._queue.line(key)) is None or len(line) < low
+        }
+        return await self._read(wanting)
+
+    @property
+    def wanting(self) -> bool:
+        """Whether some open line runs low."""
+        low = self._line_tasks() // 2
+        return any((line := self._queue.line(key)) is None or len(line) < low for key in self._open)
+
+    def offer(self, key: LineKey, tasks: Iterable[ReadyTask]) -> int:
+        """Takes in tasks that just became ready in this process; answers how many were taken."""
+        fresh = sorted(tasks)
+        horizon = self._horizons.get(key, BEGINNING)
+        if key in self._open:
+            within = [task for task in fresh if task <= horizon]
+            if len(within) < len(fresh):
+                self._missed.add(key)
+            return self._queue.offer(key, within)
+        line = self._queue.line(key)
+        room = self._line_tasks() - (len(line) if line is not None else 0)
+        inner = [task for task in fresh if task <= horizon]
+        outer = [task for task in fresh if task > horizon]
+        if len(outer) > room:
+            outer = outer[: max(room, 0)]
+            self._open.add(key)
+            self._missed.add(key)
+        if outer:
+            self._horizons[key] = outer[-1]
+        return self._queue.offer(key, inner + outer)
+
+    async def _read(self, lines: dict[LineKey, Horizon]) -> int:
+        most = self._line_tasks()
+        keys = list(lines)
+        new = 0
+        for low in range(0, len(keys), LINES_PER_READ):
+            part = {key: lines[key] for key in keys[low : low + LINES_PER_READ]}
+            self._missed.difference_update(part)
+            rows = await self._store.ready_after(part, most)
+            new += self._take_in(part, rows, most)
+        return new
+
+    def _take_in(self, lines: dict[LineKey, Horizon], rows: list[tuple[LineKey, ReadyTask]], most: int) -> int:
+        read: dict[LineKey, list[ReadyTask]] = {key: [] for key in lines}
+        for key, task in rows:
+            read[key].append(task)
+        new = 0
+        for key, tasks in read.items():
+            new += self._queue.offer(key, tasks)
+            if len(tasks) >= most:
+                self._horizons[key] = tasks[-1]
+                self._open.add(key)
+            elif key not in self._missed:
+                self._horizons[key] = max(self._horizons.get(key, BEGINNING), tasks[-1] if tasks else BEGINNING)
+                self._open.discard(key)
+        return new
+
+    def _line_tasks(self) -> int:
+        return min(LINE_TASKS, max(HELD_TASKS // max(len(self._horizons), 1), LINE_TASKS_LEAST))
+
+    def _forget(self, key: LineKey) -> None:
+        self._horizons.pop(key, None)
+        self._open.discard(key)
