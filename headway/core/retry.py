@@ -5,7 +5,7 @@ from __future__ import annotations
 from headway.core.quantity import duration_ms
 from headway.core.task import RetryRule
 
-LOSSES_MAX = 10
+LOSSES_MAX = 5
 """A task whose nodes died under it this often is taken for the cause."""
 LOSS_DELAY_MS = 100
 

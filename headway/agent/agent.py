@@ -1,0 +1,178 @@
+"""The agent: what starts first, what stops last.
+
+The promise of the order: leftovers of an earlier agent of this node die before the first Hello; a stop hands
+back what never began, stops what runs, reports it while the session still stands, and leaves no process
+behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import random
+import secrets
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+import structlog
+
+from headway.agent.capacity import detect
+from headway.agent.executor import Executor, Offer
+from headway.agent.leftovers import kill_leftovers, mark, start_guardian
+from headway.agent.outbox import Outbox
+from headway.agent.session import REFUSALS, Identity, Session
+
+BACKOFF_SECONDS = (0.1, 5.0)
+BOOT_SECONDS = 10.0
+"""How long the first Hello waits for the app's functions; without them the session begins anew when they
+come."""
+STOP_SECONDS = 10.0
+FLUSH_SECONDS = 2.0
+
+_log = structlog.get_logger("headway.agent")
+
+
+def clock() -> float:
+    """Seconds that go on while the machine sleeps: a lease does, too."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """What an agent has to be told."""
+
+    url: str
+    key: str
+    node: str
+    data_dir: Path
+    kinds: frozenset[str]
+    app: str | None = None
+    workers: int = 0
+    capacity: dict[str, int] | None = None
+    labels: dict[str, str] = field(default_factory=dict[str, str])
+
+
+class Agent:
+    """Runs until it is cancelled; then stops what it runs, in order."""
+
+    def __init__(self, settings: AgentSettings, clock: Callable[[], float] = clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self.incarnation = secrets.token_hex(8)
+
+    async def run(self) -> None:
+        """Connects, and reconnects for ever. The data directory belongs to one agent at a time."""
+        self._settings.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _owned(self._settings.data_dir):
+            await self._run_alone()
+
+    async def _run_alone(self) -> None:
+        settings = self._settings
+        # Two agents of one name on one machine are told apart by their directory: neither kills the other's.
+        owner = f"{settings.node}@{settings.data_dir.resolve()}"
+        killed = kill_leftovers(owner, self.incarnation)
+        if killed:
+            _log.warning("killed what an earlier agent of this node left behind", processes=killed)
+        guardian, lifeline = start_guardian(owner, self.incarnation)
+        try:
+            await self._serve(mark(owner, self.incarnation))
+        finally:
+            os.close(lifeline)
+            with contextlib.suppress(ChildProcessError):
+                await asyncio.to_thread(os.waitpid, guardian, 0)
+
+    async def _serve(self, marker: str) -> None:
+        settings = self._settings
+        capacity = self._capacity()
+        outbox = Outbox()
+        executor = Executor(
+            Offer(kinds=settings.kinds, capacity=capacity, app=settings.app, workers=settings.workers),
+            data_dir=settings.data_dir,
+            marker=marker,
+            outbox=outbox,
+            clock=self._clock,
+        )
+        try:
+            if executor.has_functions:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(BOOT_SECONDS):
+                        await executor.functions_changed.wait()
+            await self._live(Session(self._identity(capacity), executor, outbox, self._clock), executor, outbox)
+        finally:
+            executor.close()
+
+    async def _live(self, session: Session, executor: Executor, outbox: Outbox) -> None:
+        """Until cancelled; the session goes on while the executor stops, so that the leader hears of it."""
+        tasks = {asyncio.create_task(_connect(session)), asyncio.create_task(session.watch_lease())}
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for broken in done:  # neither returns: this raises
+                broken.result()
+        finally:
+            await _stop(session, executor, outbox)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _capacity(self) -> dict[str, int]:
+        settings = self._settings
+        found = detect(settings.data_dir) if settings.capacity is None else dict(settings.capacity)
+        return {**found, "workers": settings.workers} if settings.app is not None else found
+
+    def _identity(self, capacity: dict[str, int]) -> Identity:
+        settings = self._settings
+        return Identity(
+            url=settings.url,
+            key=settings.key,
+            node=settings.node,
+            incarnation=self.incarnation,
+            capacity=capacity,
+            labels=dict(settings.labels),
+            kinds=sorted(settings.kinds),
+        )
+
+
+async def _connect(session: Session) -> NoReturn:
+    """One session after another. Many agents lose the same server at once, so they wait for different times."""
+    least, most = BACKOFF_SECONDS
+    backoff = least
+    while True:
+        greeted = session.greeted
+        try:
+            await session.run_once()
+        except REFUSALS as error:
+            _log.warning("no session with the leader; will try again", why=str(error) or type(error).__name__)
+        backoff = least if session.greeted > greeted else min(backoff * 2, most)
+        await asyncio.sleep(backoff * random.uniform(0.5, 1.0))
+
+
+async def _stop(session: Session, executor: Executor, outbox: Outbox) -> None:
+    """Stops what runs and tells the leader, both within a bounded time."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(STOP_SECONDS):
+            await executor.stop()
+    if not session.is_on:
+        return
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(FLUSH_SECONDS):
+            await outbox.settled()
+
+
+@contextlib.contextmanager
+def _owned(data_dir: Path) -> Generator[None]:
+    """Holds the directory's lock; the kernel gives it back however the agent ends."""
+    lock = os.open(data_dir / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            message = f"another agent uses {data_dir}; stop it, or give this one a data directory of its own"
+            raise RuntimeError(message) from None
+        yield
+    finally:
+        os.close(lock)

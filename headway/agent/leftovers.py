@@ -1,0 +1,137 @@
+"""No process outlives what proves that it may run.
+
+Every process of an agent carries `HEADWAY_AGENT=<node>:<incarnation>` in its environment. Three things use
+it: a new agent kills what an earlier incarnation of its node left before it says Hello; a guardian (a tiny
+shell that waits for the agent to vanish) does the same at once, even when no agent comes back; and an attempt
+that ends takes the orphans it left with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+from pathlib import Path
+
+MARKER = "HEADWAY_AGENT"
+ROUNDS_MAX = 50
+PR_SET_CHILD_SUBREAPER = 36
+
+# `read` ends when the agent's end of the pipe closes, which the kernel does whatever killed the agent. A
+# process that forks while it is looked for is found in the next round; one that cannot die (state D) ends the
+# rounds by their number.
+GUARDIAN = """
+trap '' HUP INT TERM QUIT; read -r _
+n=0
+while [ $n -lt 50 ]; do
+  found=$(grep -lsxzF -- "$1" /proc/[0-9]*/environ)
+  [ -n "$found" ] || break
+  for file in $found; do pid=${file#/proc/}; kill -KILL "${pid%/environ}"; done
+  n=$((n + 1)); [ $n -lt 5 ] || sleep 0.1
+done
+"""
+
+
+def mark(node: str, incarnation: str) -> str:
+    """The marker's value."""
+    return f"{node}:{incarnation}"
+
+
+def kill_leftovers(node: str, incarnation: str) -> int:
+    """Kills every process of other incarnations of this node; how many there were."""
+    killed = 0
+    for _ in range(ROUNDS_MAX):
+        found = [pid for pid in _own_processes() if _is_left(pid, node, incarnation)]
+        for pid in found:
+            kill(pid)
+        killed += len(found)
+        if not found:
+            break
+    return killed
+
+
+def kill(pid: int) -> None:
+    """SIGKILL to one process, if it is still there."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def kill_group(pid: int) -> None:
+    """SIGKILL to a process group, if somebody is left in it."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
+
+
+def kill_attempts(marker: str, attempts: set[tuple[int, int]], sessions: set[int]) -> None:
+    """Kills every process of these attempts (task, number): by its session, or by what its environment says."""
+    for pid in _own_processes():
+        if session_of(pid) in sessions or attempt_of(marker, environment(pid)) in attempts:
+            kill(pid)
+
+
+def attempt_of(marker: str, environ: dict[bytes, bytes]) -> tuple[int, int] | None:
+    """The attempt (task, number) that a process with this environment belongs to, if it is one of ours."""
+    if environ.get(MARKER.encode()) != marker.encode():
+        return None
+    try:
+        return int(environ[b"HEADWAY_TASK_ID"]), int(environ[b"HEADWAY_ATTEMPT"])
+    except (KeyError, ValueError):  # a worker, or what a function started: lives and dies with its process group
+        return None
+
+
+def environment(pid: int) -> dict[bytes, bytes]:
+    """The environment a process was started with; nothing for one that is gone, a zombie or not ours."""
+    try:
+        body = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (line.partition(b"=") for line in body.split(b"\0"))
+    return {name: value for name, _, value in pairs if name}
+
+
+def session_of(pid: int) -> int:
+    """The session of a process; 0 for one that is gone or already a zombie."""
+    try:
+        state, _, _, session = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:4]
+    except (OSError, ValueError):
+        return 0
+    return 0 if state == b"Z" else int(session)
+
+
+def adopt_orphans() -> None:
+    """Makes grandchildren whose parent ended our children instead of init's, so that they can be found
+    cheaply."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def start_guardian(node: str, incarnation: str) -> tuple[int, int]:
+    """The guardian's pid and the descriptor whose closing wakes it."""
+    read, write = os.pipe2(os.O_CLOEXEC)
+    arguments = ["/bin/sh", "-c", GUARDIAN, "headway-guardian", f"{MARKER}={mark(node, incarnation)}"]
+    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    onto = [(os.POSIX_SPAWN_DUP2, source, target) for source, target in ((read, 0), (null, 1), (null, 2))]
+    environ = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+    try:
+        pid = os.posix_spawn("/bin/sh", arguments, environ, file_actions=onto, setsid=True)
+    finally:
+        os.close(read)
+        os.close(null)
+    return pid, write
+
+
+def _own_processes() -> list[int]:
+    """Processes of our own user."""
+    found: list[int] = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                if os.stat(f"/proc/{name}").st_uid == os.getuid():
+                    found.append(int(name))
+    return found
+
+
+def _is_left(pid: int, node: str, incarnation: str) -> bool:
+    marker = environment(pid).get(MARKER.encode(), b"").decode(errors="replace")
+    owner, _, born = marker.rpartition(":")
+    return owner == node and born != incarnation

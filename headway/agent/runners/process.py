@@ -1,0 +1,476 @@
+"""Runs commands and scripts: one process group and one log each, and nothing left of them afterwards.
+
+The promise: an attempt ends once, with its exit code, the end of its output and what it used; when its end is
+reported, its process group is dead, its orphans are killed and its directory is on its way out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+import select
+import signal
+import stat
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from headway.agent.leftovers import MARKER, kill_attempts, kill_group
+from headway.agent.logs import Log
+from headway.agent.outbox import Outbox
+from headway.agent.runners.directories import Directories
+from headway.agent.runners.orphans import Orphans, reap_group
+from headway.agent.runners.scripts import Scripts
+from headway.agent.runners.spawn import DEFAULT_PATH, NotSpawned, Pid, spawn
+from headway.agent.runners.watcher import Watcher
+from headway.core.context import idempotency_key
+from headway.wire import RESULT_BYTES_MAX, Assignment, Blob, Ending, Key, Outcome
+
+READ_BYTES = 64 * 1024
+PIPE_BYTES_MAX = 1024 * 1024
+LOG_SECONDS = 0.5
+"""How long output may wait for company before it is shipped."""
+ANNOUNCE_SECONDS = 0.02
+"""What ends sooner is not announced: its ending says all."""
+CLOSE_SECONDS = 1.0
+GRACE_MS_MAX = 10 * 60_000
+OUTPUT = "headway-output.json"
+
+CODES = {Outcome.CAPPED: "cap_exceeded", Outcome.KILLED: "killed", Outcome.LOST: "agent_stopped"}
+
+
+class Words(msgspec.Struct, frozen=True):
+    """The part of a `Spec` that a process is made of."""
+
+    command: list[str] | None = None
+    script: str | None = None
+    args: list[str] = []
+    env: dict[str, str] = {}
+
+
+_decode = msgspec.json.Decoder(Words).decode
+_decode_any = msgspec.json.Decoder().decode
+
+
+class Attempt:
+    """One process attempt on its way: waiting for its script (pid 0), running, or being stopped."""
+
+    __slots__ = ("assignment", "began", "directory", "log", "pid", "pidfd", "pipe", "stop", "timer", "words")
+
+    def __init__(self, assignment: Assignment, began: float) -> None:
+        self.assignment = assignment
+        self.words = Words()
+        self.began = began
+        self.pid = Pid(0)
+        self.pidfd = -1
+        self.pipe = -1
+        self.directory = ""
+        self.log = Log()
+        self.stop: Outcome | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def key(self) -> Key:
+        return Key(self.assignment.tenant, self.assignment.task, self.assignment.attempt)
+
+
+class ProcessRunner:
+    """Starts and ends process attempts; `on_end` is told of each once."""
+
+    def __init__(
+        self,
+        *,
+        data_dir: Path,
+        marker: str,
+        watcher: Watcher,
+        outbox: Outbox,
+        clock: Callable[[], float],
+        on_end: Callable[[Assignment, Ending], None],
+    ) -> None:
+        self._watcher = watcher
+        self._outbox = outbox
+        self._clock = clock
+        self._on_end = on_end
+        self._loop = asyncio.get_running_loop()
+        self._directories = Directories(data_dir / "attempts")
+        self._scripts = Scripts(data_dir / "scripts")
+        self._orphans = Orphans(marker, watcher, clock)
+        self._marker = marker
+        self._environ = {
+            "PATH": os.environ.get("PATH", DEFAULT_PATH),
+            "LANG": os.environ.get("LANG", "C.UTF-8"),
+            MARKER: marker,
+        }
+        self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        self._attempts: dict[Key, Attempt] = {}
+        self._pids: dict[int, Attempt] = {}
+        self._fetching: dict[tuple[int, str], list[Attempt]] = {}
+        self._talking: set[Attempt] = set()
+        self._muted: set[Attempt] = set()
+        self._unannounced: list[Attempt] = []
+        self.is_known: Callable[[int], bool] = self._pids.__contains__
+
+    def start(self, assignment: Assignment) -> None:
+        """Begins an attempt. Its cap counts from here."""
+        attempt = Attempt(assignment, self._clock())
+        self._attempts[attempt.key] = attempt
+        attempt.timer = self._loop.call_later(assignment.cap_ms / 1000, self._stop, attempt, Outcome.CAPPED)
+        try:
+            attempt.words = _decode(assignment.spec)
+        except msgspec.DecodeError as error:
+            self._end(attempt, _ending(attempt, Outcome.FAILED, "spec_invalid", f"the agent cannot read it: {error}"))
+            return
+        self._launch(attempt)
+
+    def attempts(self) -> list[Key]:
+        """Everything it runs."""
+        return list(self._attempts)
+
+    def announced(self) -> list[Key]:
+        """What was announced as started."""
+        silent = set(self._unannounced)
+        return [key for key, attempt in self._attempts.items() if attempt.pid and attempt not in silent]
+
+    def oldest_began(self) -> float | None:
+        """When the attempt began that runs longest."""
+        return next(iter(self._attempts.values())).began if self._attempts else None
+
+    def stop(self, key: Key, why: Outcome, grace_ms_max: int = GRACE_MS_MAX) -> None:
+        """Stops an attempt, if it runs here: politely, then by force."""
+        attempt = self._attempts.get(key)
+        if attempt is not None:
+            self._stop(attempt, why, grace_ms_max)
+
+    def abandon(self, keys: set[Key] | None = None) -> list[Assignment]:
+        """Kills attempts (None: all) at once and forgets them: they are not ours any more."""
+        gone = [
+            self._attempts[key] for key in (self._attempts.keys() if keys is None else keys & self._attempts.keys())
+        ]
+        for attempt in gone:
+            self._release(attempt)
+        self._force(*(attempt for attempt in gone if attempt.pid))  # `_exited` buries them
+        return [attempt.assignment for attempt in gone]
+
+    def blob(self, blob: Blob) -> None:
+        """A script arrived, or there is none."""
+        waiting = self._fetching.pop((blob.tenant, blob.digest), [])
+        wrong = ""
+        if blob.body is None:
+            wrong = f"there is no script {blob.digest}; upload it again and submit the task anew"
+        elif not self._scripts.store(blob.tenant, blob.digest, blob.body):
+            wrong = f"the script that arrived is not {blob.digest}; upload it again and submit the task anew"
+        for attempt in waiting:
+            if attempt.key not in self._attempts:
+                continue
+            if wrong:
+                self._end(attempt, _ending(attempt, Outcome.FAILED, "script_missing", wrong))
+            else:
+                self._launch(attempt)
+
+    def fetch_again(self) -> None:
+        """A new session: what was asked for in the one before has to be asked for again."""
+        for tenant, digest in self._fetching:
+            self._outbox.fetch(tenant, digest)
+
+    def close(self) -> None:
+        """Waits for what was killed, which takes no time worth the name."""
+        assert not self._attempts
+        for attempt in list(self._pids.values()):
+            if select.select([attempt.pidfd], [], [], CLOSE_SECONDS)[0]:
+                self._reap(attempt)
+        self._orphans.close()
+        os.close(self._null)
+
+    # ── start ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _launch(self, attempt: Attempt) -> None:
+        try:
+            argv = self._argv(attempt)
+            if argv is not None:
+                self._spawn(attempt, argv)
+        except OSError as error:  # no disk, no descriptors: the node's fault
+            message = f"the node could not start it: {error}; free disk, memory or open files there"
+            self._end(attempt, _ending(attempt, Outcome.LOST, "spawn_failed", message))
+
+    def _spawn(self, attempt: Attempt, argv: list[str]) -> None:
+        attempt.directory = self._directories.take()
+        attempt.pipe, write = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(attempt.pipe, False)
+        pid = spawn(argv, self._environment(attempt), attempt.directory, {0: self._null, 1: write, 2: write})
+        os.close(write)
+        if isinstance(pid, NotSpawned):
+            self._end(attempt, _ending(attempt, pid.outcome, "spawn_failed", pid.message))
+            return
+        attempt.pid, attempt.pidfd = pid, _opened(pid)
+        self._pids[pid] = attempt
+        self._watcher.watch(attempt.pidfd, lambda: self._exited(attempt))
+        self._watcher.watch(attempt.pipe, lambda: self._readable(attempt))
+        self._announce_later(attempt)
+
+    def _argv(self, attempt: Attempt) -> list[str] | None:
+        """What to execute; None while the script is on its way."""
+        words = attempt.words
+        if words.command is not None:
+            return words.command
+        assert words.script is not None, "the gateway admits a command or a script"
+        wanted = (attempt.assignment.tenant, words.script)
+        argv = self._scripts.argv(*wanted)
+        if argv is not None:
+            return argv + words.args
+        if wanted not in self._fetching:
+            self._outbox.fetch(*wanted)
+        self._fetching.setdefault(wanted, []).append(attempt)
+        return None
+
+    def _environment(self, attempt: Attempt) -> dict[str, str]:
+        assignment, directory = attempt.assignment, attempt.directory
+        left = assignment.cap_ms / 1000 - (self._clock() - attempt.began)
+        deadline = datetime.now(UTC) + timedelta(seconds=left)
+        return {
+            **self._environ,
+            "HOME": directory,
+            "TMPDIR": directory,
+            **attempt.words.env,
+            "HEADWAY_TASK_ID": str(assignment.task),
+            "HEADWAY_ATTEMPT": str(assignment.attempt),
+            "HEADWAY_IDEMPOTENCY_KEY": idempotency_key(assignment.tenant, assignment.task),
+            "HEADWAY_DEADLINE": deadline.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "HEADWAY_OUTPUT": f"{directory}/{OUTPUT}",
+            "HEADWAY_TMP": directory,
+            MARKER: self._marker,
+        }
+
+    def _announce_later(self, attempt: Attempt) -> None:
+        if not self._unannounced:
+            self._loop.call_later(ANNOUNCE_SECONDS, self._announce)
+        self._unannounced.append(attempt)
+
+    def _announce(self) -> None:
+        attempts, self._unannounced = self._unannounced, []
+        running = [attempt.key for attempt in attempts if self._attempts.get(attempt.key) is attempt]
+        if running:
+            self._outbox.start(running)
+
+    # ── output ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _readable(self, attempt: Attempt) -> None:
+        if self._outbox.logs_full:  # the task waits in write() until the leader took some
+            self._watcher.forget(attempt.pipe)
+            self._muted.add(attempt)
+            self._talk(attempt)
+            return
+        body = os.read(attempt.pipe, READ_BYTES)
+        if not body:
+            self._watcher.forget(attempt.pipe)  # closed its output, may run on
+            return
+        attempt.log.write(body)
+        if attempt.log.full_chunk:
+            self._ship(attempt)
+        else:
+            self._talk(attempt)
+
+    def _talk(self, attempt: Attempt) -> None:
+        if not self._talking:
+            self._loop.call_later(LOG_SECONDS, self._ship_all)
+        self._talking.add(attempt)
+
+    def _ship_all(self) -> None:
+        talking, self._talking = self._talking, set()
+        for attempt in talking:
+            self._ship(attempt)
+        muted, self._muted = self._muted, set()
+        for attempt in muted:
+            if attempt.pipe >= 0:
+                self._watcher.watch(attempt.pipe, lambda attempt=attempt: self._readable(attempt))
+
+    def _ship(self, attempt: Attempt) -> None:
+        chunks = attempt.log.chunks(*attempt.key)
+        if chunks:
+            self._outbox.log(chunks)
+
+    # ── end ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _stop(self, attempt: Attempt, why: Outcome, grace_ms_max: int = GRACE_MS_MAX) -> None:
+        if attempt.stop is not None:
+            return
+        attempt.stop = why
+        if not attempt.pid:
+            self._end(attempt, _ending(attempt, why, CODES[why], _why(attempt)))
+            return
+        assert attempt.timer is not None
+        attempt.timer.cancel()
+        grace_ms = min(attempt.assignment.grace_ms, grace_ms_max)
+        attempt.timer = self._loop.call_later(grace_ms / 1000, self._force, attempt)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(attempt.pid, signal.SIGTERM)
+
+    def _force(self, *attempts: Attempt) -> None:
+        """Kills everything of attempts: their groups at once, then their sessions and what carries their names."""
+        for attempt in attempts:
+            kill_group(attempt.pid)
+        if attempts:
+            names = {(attempt.assignment.task, attempt.assignment.attempt) for attempt in attempts}
+            kill_attempts(self._marker, names, {attempt.pid for attempt in attempts})
+
+    def tend(self) -> None:
+        """Buries orphans that ended by themselves; for a node on which no process attempt ends for long."""
+        self._orphans.take(self.is_known, self._is_live)
+
+    def _exited(self, attempt: Attempt) -> None:
+        status, usage = self._reap(attempt)
+        if self._attempts.get(attempt.key) is not attempt:  # abandoned meanwhile
+            self._directories.give(attempt.directory)
+            self._orphans.take(self.is_known, self._is_live)
+            return
+        self._drain(attempt)
+        outcome, code, message = _verdict(attempt, status)
+        result = None
+        if outcome is Outcome.DONE:
+            result, message = _output(attempt.directory)
+            if message:
+                outcome, code = Outcome.FAILED, "output_invalid"
+        self._end(attempt, _ending(attempt, outcome, code, message, status, usage, result))
+
+    def _reap(self, attempt: Attempt) -> tuple[int, resource.struct_rusage]:
+        """The exit status. The group is killed first: until its leader is reaped, its number is nobody
+        else's."""
+        self._watcher.forget(attempt.pidfd)
+        os.close(attempt.pidfd)
+        kill_group(attempt.pid)
+        _, status, usage = os.wait4(attempt.pid, 0)
+        del self._pids[attempt.pid]
+        reap_group(attempt.pid)
+        return os.waitstatus_to_exitcode(status), usage
+
+    def _drain(self, attempt: Attempt) -> None:
+        """Takes what is still in the pipe: no more than a pipe holds, should somebody be left to fill it."""
+        for _ in range(PIPE_BYTES_MAX // READ_BYTES):
+            try:
+                body = os.read(attempt.pipe, READ_BYTES)
+            except BlockingIOError:
+                return
+            if not body:
+                return
+            attempt.log.write(body)
+
+    def _end(self, attempt: Attempt, ending: Ending) -> None:
+        """Reports an end, the log before it."""
+        log = attempt.log
+        if log.written:
+            log.close()
+            self._ship(attempt)
+            ending = msgspec.structs.replace(ending, tail=log.tail(), log_bytes=log.written)
+        ran_ms = int((self._clock() - attempt.began) * 1000)
+        self._release(attempt)
+        if attempt.directory:
+            self._directories.give(attempt.directory)
+        self._orphans.take(self.is_known, self._is_live)
+        self._on_end(attempt.assignment, msgspec.structs.replace(ending, ran_ms=ran_ms))
+
+    def _release(self, attempt: Attempt) -> None:
+        """Gives back what an attempt holds besides its process."""
+        del self._attempts[attempt.key]
+        assert attempt.timer is not None
+        attempt.timer.cancel()
+        self._talking.discard(attempt)
+        self._muted.discard(attempt)
+        if attempt.pipe >= 0:
+            self._watcher.forget(attempt.pipe)
+            os.close(attempt.pipe)
+            attempt.pipe = -1
+
+    def _is_live(self, task: int, number: int) -> bool:
+        return any(key.task == task and key.attempt == number for key in self._attempts)
+
+
+def _opened(pid: Pid) -> int:
+    """A descriptor of a process just started. One that cannot be watched does not run."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        kill_group(pid)
+        os.waitpid(pid, 0)
+        raise
+
+
+def _ending(
+    attempt: Attempt,
+    outcome: Outcome,
+    code: str = "",
+    message: str = "",
+    status: int | None = None,
+    usage: resource.struct_rusage | None = None,
+    result: str | None = None,
+) -> Ending:
+    return Ending(
+        *attempt.key,
+        outcome=outcome,
+        exit_code=status if status is not None and status >= 0 else None,
+        code=code,
+        message=message,
+        result=result,
+        usage=_usage(usage) if usage is not None else None,
+    )
+
+
+def _usage(usage: resource.struct_rusage) -> dict[str, float]:
+    """What it used. The kernel starts a spawned program's peak at its parent's size, so a peak that is not
+    above our own says nothing and is left out."""
+    used = {"cpu_user": usage.ru_utime, "cpu_system": usage.ru_stime}
+    if usage.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
+        used["memory_peak"] = usage.ru_maxrss * 1024
+    return used
+
+
+def _verdict(attempt: Attempt, status: int) -> tuple[Outcome, str, str]:
+    """Outcome, code and message of an exit status (negative: a signal)."""
+    if attempt.stop is not None:
+        return attempt.stop, CODES[attempt.stop], _why(attempt)
+    if status == 0:
+        return Outcome.DONE, "", ""
+    if status > 0:
+        return Outcome.FAILED, "exit_nonzero", f"exited with {status}"
+    return Outcome.FAILED, "signalled", f"killed by {_signal_name(-status)}"
+
+
+def _why(attempt: Attempt) -> str:
+    match attempt.stop:
+        case Outcome.CAPPED:
+            return f"stopped: it ran longer than its execution cap of {attempt.assignment.cap_ms / 1000:g}s"
+        case Outcome.LOST:
+            return "the agent was stopped while it ran"
+        case _:
+            return "stopped on request"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _output(directory: str) -> tuple[str | None, str]:
+    """The result that a process left in $HEADWAY_OUTPUT, or what is wrong with it."""
+    try:
+        # The file is the task's: it may be a link to somebody else's, or a pipe that would block us.
+        fd = os.open(f"{directory}/{OUTPUT}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None, ""
+    except OSError as error:
+        return None, f"$HEADWAY_OUTPUT cannot be read ({error.strerror}); write a plain file"
+    with os.fdopen(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None, "$HEADWAY_OUTPUT is not a plain file"
+        body = file.read(RESULT_BYTES_MAX + 1)
+    if len(body) > RESULT_BYTES_MAX:
+        return None, f"$HEADWAY_OUTPUT exceeds {RESULT_BYTES_MAX} bytes; store the data elsewhere and write its place"
+    try:
+        _decode_any(body)
+        return body.decode(), ""
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return None, f"$HEADWAY_OUTPUT is not JSON: {error}"

@@ -1,0 +1,86 @@
+"""Starts a program: posix_spawn, in a session of its own, with nothing of ours but what is given.
+
+posix_spawn costs the agent about 100 µs a process, subprocess.Popen 130 and asyncio's subprocess a multiple;
+all of them tell us why a program could not be started.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from dataclasses import dataclass
+from typing import NewType
+
+from headway.wire import Outcome
+
+Pid = NewType("Pid", int)
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_RESET = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+
+
+@dataclass(frozen=True, slots=True)
+class NotSpawned:
+    """Why a program did not start, and whose fault it is."""
+
+    outcome: Outcome
+    message: str
+
+
+def spawn(argv: list[str], environ: dict[str, str], directory: str, fds: dict[int, int]) -> Pid | NotSpawned:
+    """Starts `argv` in `directory` with the descriptors `fds` (target: source)."""
+    program = find(argv[0], environ.get("PATH", DEFAULT_PATH))
+    if program is None:
+        return NotSpawned(Outcome.FAILED, _not_found(argv[0], environ.get("PATH", DEFAULT_PATH)))
+    onto = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in fds.items()]
+    try:
+        # posix_spawn knows no directory, so we go there and back. Nothing else of this thread runs in
+        # between, and the agent names every file by its full path.
+        here = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.chdir(directory)
+            pid = os.posix_spawn(
+                program, argv, environ, file_actions=onto, setsid=True, setsigdef=_RESET, setsigmask=[]
+            )
+        finally:
+            os.fchdir(here)
+            os.close(here)
+    except OSError as error:
+        return _explained(program, error)
+    except ValueError as error:
+        return NotSpawned(
+            Outcome.FAILED, f"cannot be started: {error}; remove it from the arguments or the environment"
+        )
+    return Pid(pid)
+
+
+def find(program: str, path: str) -> str | None:
+    """The file that the task's own PATH means; posix_spawnp would search the agent's."""
+    if "/" in program:
+        return program
+    for directory in path.split(":"):
+        candidate = f"{directory}/{program}"
+        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):
+            return candidate
+    return None
+
+
+def _not_found(program: str, path: str) -> str:
+    return f"program not found: {program!r} is in none of {path}; install it on the node or give its full path"
+
+
+def _explained(program: str, error: OSError) -> NotSpawned:
+    match error.errno:
+        case errno.ENOENT | errno.ENOTDIR:
+            what = f"no such file, or its interpreter (first line) is missing: {program}; install it on the node"
+        case errno.EACCES | errno.EPERM:
+            what = f"not executable: {program}; chmod +x it, and check that its file system is not mounted noexec"
+        case errno.ENOEXEC:
+            what = f"not a program for this machine: {program}; a script needs a first line such as #!/bin/sh"
+        case errno.E2BIG:
+            what = "arguments and environment are too long for the kernel; pass the data in a file"
+        case _:
+            what = f"the node could not start {program}: {error.strerror}; free memory, processes or open files there"
+            return NotSpawned(Outcome.LOST, what)
+    return NotSpawned(Outcome.FAILED, what)

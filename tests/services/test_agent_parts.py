@@ -1,0 +1,191 @@
+"""The parts of the agent that are plain arithmetic and bookkeeping."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headway.agent.lease import Lease
+from headway.agent.leftovers import session_of
+from headway.agent.logs import FIRST_BYTES, LAST_BYTES, Log
+from headway.agent.outbox import FRAME_BYTES, LOGS_BYTES_MAX, Outbox
+from headway.agent.runners.scripts import Scripts
+from headway.agent.session import websocket_url
+from headway.agent.window import Window, differs
+from headway.wire import FRAME_BYTES_MAX, Ended, Ending, Key, LogChunk, Logs, Returned, Started, encode
+
+
+def test_a_lease_counts_from_when_the_heartbeat_was_sent():
+    lease = Lease()
+    lease.grant(10.0, asked_at=100.0)
+    assert lease.kill_at == 109.0
+    sequence = lease.heartbeat(105.0)
+    lease.renewed(sequence)
+    assert lease.kill_at == 114.0
+
+
+def test_an_answer_to_an_older_heartbeat_never_shortens_a_lease():
+    lease = Lease()
+    lease.grant(10.0, asked_at=100.0)
+    first, second = lease.heartbeat(101.0), lease.heartbeat(105.0)
+    lease.renewed(second)
+    lease.renewed(first)
+    lease.renewed(99)
+    assert lease.kill_at == 114.0
+
+
+def test_a_window_holds_fifty_milliseconds_of_work():
+    window = Window(first=256, most=4000)
+    assert window.size(2) == 256
+    window.ran(1.0, 1000)
+    assert window.size(2) == 100
+    window.ran(0.000_001, 1000)
+    assert window.size(2) == 4000
+
+
+def test_a_window_closes_for_long_tasks_and_opens_again_after_a_few_short_ones():
+    window = Window(first=16, most=64)
+    window.ran(3600.0)
+    assert window.size(4) == 0
+    for _ in range(20):
+        window.ran(0.001)
+    assert window.size(4) > 0
+    window.drags(5.0)
+    assert window.size(4) == 0
+
+
+@pytest.mark.parametrize(
+    ("told", "now", "tells"),
+    [(64, 64, False), (64, 60, False), (64, 32, True), (32, 64, True), (1, 0, True), (0, 1, True)],
+)
+def test_small_changes_of_a_window_are_not_told(told: int, now: int, tells: bool):
+    assert differs(told, now) is tells
+
+
+def test_a_short_log_is_kept_whole():
+    log = Log()
+    log.write(b"one\n")
+    log.write(b"two\n")
+    log.close()
+    assert [chunk.body for chunk in log.chunks(1, 2, 3)] == [b"one\ntwo\n"]
+    assert log.tail() == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize("step", [1000, 65536, 3_000_000])
+@pytest.mark.parametrize("beyond", [1, LAST_BYTES, LAST_BYTES + 1, 5_000_000])
+def test_a_long_log_keeps_its_beginning_and_its_end(step: int, beyond: int):
+    text = bytes(range(256)) * ((FIRST_BYTES + beyond) // 256 + 1)
+    text = text[: FIRST_BYTES + beyond]
+    log = Log()
+    pieces: list[bytes] = []
+    for at in range(0, len(text), step):
+        log.write(text[at : at + step])
+        pieces += [chunk.body for chunk in log.chunks(1, 2, 3)]
+    log.close()
+    pieces += [chunk.body for chunk in log.chunks(1, 2, 3)]
+    kept = b"".join(pieces)
+    missing = max(0, beyond - LAST_BYTES)
+    middle = f"\n[headway: {missing} bytes of output dropped here]\n".encode() if missing else b""
+    assert kept == text[:FIRST_BYTES] + middle + text[FIRST_BYTES + missing :]
+    assert log.tail() == kept[-4096:]
+
+
+def an_ending(task: int, result: str | None = None) -> Ending:
+    return Ending(1, task, 1, 0, result=result)
+
+
+async def test_a_log_goes_before_its_ending():
+    outbox = Outbox()
+    outbox.end([an_ending(1)])
+    outbox.log([LogChunk(1, 1, 1, 0, b"x")])
+    outbox.start([Key(1, 1, 1)])
+    outbox.hand_back([Key(1, 2, 1)])
+    assert [type(frame) for frame in outbox.frames()] == [Started, Returned, Logs, Ended]
+    assert list(outbox.frames()) == []
+
+
+async def test_endings_count_until_they_are_acknowledged():
+    outbox = Outbox()
+    for task in range(3):
+        outbox.end([an_ending(task)])
+        list(outbox.frames())
+    outbox.acknowledged(2)
+    assert outbox.ended_keys() == [Key(1, 2, 1)]
+    outbox.rewind(set(), [])
+    (frame,) = outbox.frames()
+    assert frame == Ended(4, [an_ending(2)])
+    outbox.acknowledged(4)
+    await outbox.settled()
+
+
+async def test_endings_of_a_broken_send_are_not_lost():
+    outbox = Outbox()
+    outbox.end([an_ending(1)])
+    outbox.log([LogChunk(1, 1, 1, 0, b"x")])
+    frames = outbox.frames()
+    assert isinstance(next(frames), Logs)
+    frames.close()
+    outbox.rewind(set(), [])
+    logs, ended = outbox.frames()
+    assert isinstance(logs, Logs) and logs.chunks[0].body == b"x"
+    assert isinstance(ended, Ended) and ended.endings == [an_ending(1)]
+
+
+async def test_what_was_disowned_is_not_repeated():
+    outbox = Outbox()
+    outbox.end([an_ending(1), an_ending(2)])
+    list(outbox.frames())
+    outbox.rewind({Key(1, 1, 1)}, [])
+    assert outbox.ended_keys() == [Key(1, 2, 1)]
+
+
+async def test_frames_stay_below_the_limit():
+    outbox = Outbox()
+    result = '"' + "ä" * 120_000 + '"'
+    outbox.end([an_ending(task, result) for task in range(200)])
+    outbox.log([LogChunk(1, task, 1, 0, b"x" * 65536) for task in range(200)])
+    frames = list(outbox.frames())
+    assert len(frames) > 4 and all(len(encode(frame)) < FRAME_BYTES_MAX for frame in frames)
+    assert sum(len(frame.endings) for frame in frames if isinstance(frame, Ended)) == 200
+
+
+async def test_a_log_is_repeated_until_a_renewal_proves_that_it_arrived():
+    outbox = Outbox()
+    outbox.heartbeat_sent(1)
+    outbox.log([LogChunk(1, 1, 1, 0, b"x")])
+    list(outbox.frames())
+    outbox.renewed(1)
+    outbox.rewind(set(), [])
+    assert len(list(outbox.frames())) == 1
+    outbox.renewed(2)
+    outbox.rewind(set(), [])
+    assert list(outbox.frames()) == []
+
+
+async def test_the_outbox_is_bounded():
+    outbox = Outbox()
+    outbox.log([LogChunk(1, 1, 1, n, b"x" * 65536) for n in range(LOGS_BYTES_MAX // 65536 + 1)])
+    assert outbox.logs_full
+    list(outbox.frames())
+    assert not outbox.logs_full
+    outbox.end([an_ending(1, "x" * FRAME_BYTES) for _ in range(64)])
+    assert not outbox.has_room
+
+
+def test_a_script_is_kept_only_under_its_own_digest_and_for_its_tenant(tmp_path: Path):
+    scripts = Scripts(tmp_path / "scripts")
+    digest = "sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
+    assert not scripts.store(1, digest, b"bar")
+    assert scripts.store(1, digest, b"foo")
+    assert scripts.argv(1, digest) is not None
+    assert scripts.argv(2, digest) is None
+
+
+def test_the_session_is_a_websocket_at_the_servers_address():
+    assert websocket_url("https://h:1/") == "wss://h:1/v1/agent/session"
+    assert websocket_url("http://h") == "ws://h/v1/agent/session"
+
+
+def test_a_process_that_is_gone_has_no_session():
+    assert session_of(2**22 + 1) == 0
