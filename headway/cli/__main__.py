@@ -1,0 +1,5 @@
+"""`python -m headway.cli` is `headway`."""
+
+from headway.cli import main
+
+main()

@@ -1,0 +1,97 @@
+"""`headway agent`: a node that runs commands and scripts, and an app's functions when it is given one."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headway.cli import options, trouble
+from headway.core.quantity import milli, size_bytes
+from headway.core.refusal import Refused
+from headway.sdk.discovery import default_data_dir, discover
+
+_SIZED = frozenset({"memory", "disk"})
+_AGENT = [
+    click.option("--url", metavar="URL", help="The server (default: HEADWAY_URL)."),
+    click.option("--key", metavar="KEY", help="The node's key (better: HEADWAY_KEY)."),
+    click.option("--node", metavar="NAME", help="What this node is called (default: the host's name)."),
+    click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Where it keeps its files."),
+    click.option("--workers", type=click.IntRange(0, 1024), help="Functions at a time (default: one per cpu)."),
+    click.option("--capacity", multiple=True, metavar="K=V", callback=options.pairs, help="Such as cpu=2."),
+    click.option("--label", "labels", multiple=True, metavar="K=V", callback=options.pairs, help="A label."),
+]
+
+
+def agent_options(command: options.Command) -> options.Command:
+    """Adds what agents and workers have in common."""
+    for option in reversed(_AGENT):
+        command = option(command)
+    return command
+
+
+@click.command("agent")
+@agent_options
+@click.option("--app", metavar="MODULE:app", help="Also run the functions of this app.")
+def command(app: str | None, **said: Any) -> int:
+    """Run the agent of a node: it takes tasks from the server and runs them here."""
+    functions = ["function"] if app else []
+    return start(["command", "script", *functions], app, **said)
+
+
+def start(
+    kinds: Iterable[str],
+    app: str | None,
+    *,
+    url: str | None,
+    key: str | None,
+    node: str | None,
+    data: Path | None,
+    workers: int | None,
+    capacity: Mapping[str, str],
+    labels: dict[str, str],
+) -> int:
+    """Runs an agent until it is told to stop; answers its exit code."""
+    from headway.agent.agent import AgentSettings
+    from headway.app import run_agent
+
+    server = discover(url, key)
+    os.environ.pop("HEADWAY_KEY", None)  # tasks inherit the environment; the node's key is not for them
+    name = node or socket.gethostname()
+    settings = AgentSettings(
+        url=server.url,
+        key=server.key,
+        node=name,
+        data_dir=data or _data_dir(name),
+        kinds=frozenset(kinds),
+        app=app,
+        workers=workers if workers is not None else (os.cpu_count() or 1),
+        capacity=amounts(capacity) or None,
+        labels=labels,
+    )
+    return run_agent(settings)
+
+
+def amounts(said: Mapping[str, str]) -> dict[str, int]:
+    """cpu=2, memory=4Gi … as the integers resources are counted in."""
+    counted: dict[str, int] = {}
+    for name, text in said.items():
+        value = options.number(text)
+        path = f"capacity.{name}"
+        amount = milli(value, path) if name == "cpu" else size_bytes(value, path) if name in _SIZED else value
+        if isinstance(amount, Refused) or not isinstance(amount, int):
+            why = amount.message if isinstance(amount, Refused) else "expected a whole number"
+            raise trouble.Stopped(f"--capacity {name}={text}: {why}", trouble.USAGE)
+        counted[name] = amount
+    return counted
+
+
+def _data_dir(node: str) -> Path:
+    beside = default_data_dir()
+    if beside is None:
+        raise trouble.Stopped("HOME is not set, so name a directory: --data DIR", trouble.USAGE)
+    return beside.parent / "agent" / node

@@ -1,0 +1,34 @@
+"""`headway run`: a command as a task."""
+
+from __future__ import annotations
+
+import click
+
+from headway.cli import options
+from headway.cli.submitted import report, wait_options
+from headway.sdk.client import Client
+from headway.sdk.submissions import submission
+
+
+@click.command("run", context_settings={"allow_interspersed_args": False})
+@options.submission_options
+@wait_options
+@click.argument("words", nargs=-1, required=True, metavar="-- CMD …", type=click.UNPROCESSED)
+@options.client_options
+def command(
+    client: Client,
+    wishes: dict[str, object],
+    words: tuple[str, ...],
+    wait: bool,
+    follow: bool,
+    timeout: float | None,
+    form: str | None,
+) -> int:
+    """Run a command as a task; prints the task's id.
+
+    \b
+    headway run -- echo hello
+    headway run --tier premium --execution-cap 10m --follow -- make test
+    """
+    record = client.submit(submission({**wishes, "command": list(words)}))
+    return report(client, record, form, wait=wait, follow=follow, timeout=timeout)

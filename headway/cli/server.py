@@ -1,0 +1,31 @@
+"""`headway server`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("server")
+@click.option("--database-url", envvar="HEADWAY_DATABASE_URL", required=True, metavar="URL", show_envvar=True)
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", type=click.IntRange(0, 65535), default=8642, show_default=True)
+@click.option("--ready-file", type=click.Path(path_type=Path), help="Written once requests are served.")
+@click.option("--bootstrap-keys", type=click.Path(path_type=Path), help="A JSON file with the first keys.")
+@click.option("--name", help="Who it is among the servers of its database; by default made of host and port.")
+def command(
+    database_url: str, host: str, port: int, ready_file: Path | None, bootstrap_keys: Path | None, name: str | None
+) -> int:
+    """Run a server: the HTTP API, the scheduler, and what a database needs done."""
+    from headway.app import ServerSettings, run_server
+
+    settings = ServerSettings(
+        database_url=database_url,
+        host=host,
+        port=port,
+        ready_file=ready_file,
+        bootstrap_keys=bootstrap_keys,
+        name=name,
+    )
+    return run_server(settings)

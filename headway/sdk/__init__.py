@@ -1,0 +1,3 @@
+"""What a program that uses Headway imports, by way of `import headway`. Knows the wire and the core,
+never the store.
+"""

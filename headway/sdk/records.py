@@ -1,0 +1,137 @@
+"""What the server says about tasks, attempts and batches, as read-only structs.
+
+Unknown fields are kept in `raw`, so a client of today shows what a server of tomorrow says.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import cast
+
+import msgspec
+
+FINAL = frozenset({"done", "failed", "cancelled"})
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why a task is where it is."""
+
+    code: str = ""
+    message: str = ""
+
+
+class TaskRecord(msgspec.Struct, frozen=True):
+    """A task as the server tells it."""
+
+    id: str
+    status: str = "waiting"
+    name: str = ""
+    kind: str = ""
+    reason: Reason | None = None
+    tier: str = ""
+    submitted_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    attempt: int = 0
+    max_attempts: int = 1
+    exit_code: int | None = None
+    result: object = None
+    node: str | None = None
+    tags: dict[str, str] = {}
+    raw: dict[str, object] = {}
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing more will happen to it."""
+        return self.status in FINAL
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One try at running a task."""
+
+    attempt: int
+    outcome: str | None = None
+    code: str | None = None
+    message: str | None = None
+    node: str | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    exit_code: int | None = None
+    usage: dict[str, float] | None = None
+    tail: str | None = None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Part of a list, newest first, and where it goes on."""
+
+    items: list[TaskRecord]
+    next_cursor: str | None = None
+
+
+class BatchItem(msgspec.Struct, frozen=True):
+    """What became of one submission of a batch: an id, or the problem."""
+
+    index: int
+    id: str | None = None
+    error: dict[str, object] | None = None
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """What became of a batch."""
+
+    accepted: int
+    rejected: int
+    items: list[BatchItem]
+
+
+class Script(msgspec.Struct, frozen=True):
+    """An uploaded script."""
+
+    digest: str
+    size: int
+
+
+class _Items(msgspec.Struct, frozen=True):
+    items: list[dict[str, object]]
+    next_cursor: str | None = None
+
+
+class _Attempts(msgspec.Struct, frozen=True):
+    items: list[Attempt]
+
+
+_items = msgspec.json.Decoder(_Items)
+_attempts = msgspec.json.Decoder(_Attempts)
+_object = msgspec.json.Decoder(dict[str, object])
+batch = msgspec.json.Decoder(Batch).decode
+script = msgspec.json.Decoder(Script).decode
+
+
+def task(body: bytes) -> TaskRecord:
+    """The task in an answer."""
+    return _task(_object.decode(body))
+
+
+def page(body: bytes) -> Page:
+    """The part of a list in an answer."""
+    said = _items.decode(body)
+    return Page([_task(item) for item in said.items], said.next_cursor)
+
+
+def attempts(body: bytes) -> list[Attempt]:
+    """The attempts in an answer, first one first."""
+    return sorted(_attempts.decode(body).items, key=lambda attempt: attempt.attempt)
+
+
+def objects(body: bytes) -> list[dict[str, object]]:
+    """The items of any list, as they are."""
+    return _items.decode(body).items
+
+
+def anything(body: bytes) -> dict[str, object]:
+    """One object, as it is."""
+    return _object.decode(body)
+
+
+def _task(said: dict[str, object]) -> TaskRecord:
+    return msgspec.convert(cast("object", {**said, "raw": said}), TaskRecord)

@@ -1,0 +1,110 @@
+"""`headway dev` as a whole: a real database, a real server, a real agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import headway
+from headway.sdk.conversations import Conversation, Pause
+
+PATIENCE = 30.0
+
+
+class Dev(NamedTuple):
+    process: subprocess.Popen[str]
+    client: headway.Client
+    data: Path
+
+    def children(self) -> list[int]:
+        task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in task.read_text().split()]
+
+
+@contextmanager
+def headway_dev(data: Path) -> Iterator[Dev]:
+    words = [sys.executable, "-m", "headway.cli", "dev", "--data", str(data), "--port", "0", "--workers", "1"]
+    process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, cwd=data.parent)
+    try:
+        assert process.stderr is not None
+        said = ""
+        while "Ctrl-C" not in said:
+            line = process.stderr.readline()
+            assert line, f"it ended with {process.wait()}:\n{said}"
+            said += line
+        ready = json.loads((data / "ready.json").read_text())
+        assert ready["pid"] == process.pid
+        with headway.Client(ready["url"], ready["key"]) as client:
+            yield Dev(process, client, data)
+    finally:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE)
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def test_it_runs_tasks_and_stops_without_a_trace(tmp_path: Path):
+    with headway_dev(tmp_path / "data") as dev:
+        said = headway.Submission(command=["echo", "hello"])
+        record = dev.client.finished(dev.client.submit(said).id, PATIENCE)
+        assert (record.status, b"".join(dev.client.logs(record.id))) == ("done", b"hello\n")
+        children = [os.pidfd_open(pid) for pid in dev.children()]
+        dev.process.send_signal(signal.SIGINT)
+        assert dev.process.wait(PATIENCE) == 0
+        assert len(children) == 3
+        assert all(ended(child) for child in children)
+        assert not (tmp_path / "data" / "ready.json").exists()
+
+
+def test_nothing_outlives_it_when_it_is_killed_and_nothing_is_lost(tmp_path: Path):
+    said = headway.Submission(command=["sleep", "600"])
+    with headway_dev(tmp_path / "data") as dev:
+        task = dev.client.submit(said).id
+        children = [os.pidfd_open(pid) for pid in dev.children()]
+        dev.process.kill()
+        assert all(ended(child) for child in children)
+    with headway_dev(tmp_path / "data") as dev:
+        assert not dev.client.task(task).final
+        dev.client.cancel(task)
+        assert dev.client.finished(task, PATIENCE).status == "cancelled"
+
+
+def test_whichever_process_is_killed_comes_back(tmp_path: Path):
+    with headway_dev(tmp_path / "data") as dev:
+        for pid in dev.children():
+            os.kill(pid, signal.SIGKILL)
+        task = submitted_in_time(dev)
+        assert dev.client.finished(task, PATIENCE).status == "done"
+
+
+def submitted_in_time(dev: Dev) -> str:
+    """Submits as soon as somebody listens and the database is back."""
+    for _ in range(600):
+        with suppress(headway.HeadwayError):
+            return dev.client.submit(headway.Submission(command=["true"])).id
+        dev.client.hold(a_moment)
+    raise AssertionError("nothing came back")
+
+
+def a_moment() -> Conversation[None]:
+    yield Pause(0.05)
+
+
+def ended(pidfd: int) -> bool:
+    """Whether a process ends in time."""
+    waiting = select.poll()
+    waiting.register(pidfd, select.POLLIN)
+    gone = bool(waiting.poll(PATIENCE * 1000))
+    os.close(pidfd)
+    return gone
