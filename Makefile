@@ -3,7 +3,7 @@
 # Needs CPython 3.11 or newer as `python3` (or PYTHON=/path/to/python) and nothing else.
 
 PYTHON ?= python3
-PYTEST_ARGS ?=
+PYTEST_ARGS ?= -n 2
 UV ?= $(shell command -v uv || echo .venv/bin/uv)
 BIN := .venv/bin
 STAMP := .venv/.headway-setup
@@ -40,7 +40,7 @@ bench: setup
 	$(BIN)/python -m bench
 
 faults: setup
-	$(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/faults
 
 format: setup
 	$(BIN)/ruff format .

@@ -6,6 +6,8 @@ What a process does not run it does not import: an agent never loads the databas
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -28,6 +30,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8642
     ready_file: Path | None = None
     bootstrap_keys: Path | None = None
+    name: str | None = None
+    """Who it is among the servers of its database. One that comes back by the same name need not wait for the lease it
+    held before; so no two at a time may have the same."""
 
 
 class CannotStart(Exception):
@@ -79,7 +84,9 @@ def _run_until_signal(work: Callable[[], Awaitable[None]]) -> int:
 
 
 def _log_plainly() -> None:
+    level = os.environ.get("HEADWAY_LOG_LEVEL", "info").upper()
     structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping().get(level, logging.INFO)),
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),

@@ -11,8 +11,6 @@ import random
 import socket
 import time
 from collections.abc import Generator
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 
 import asyncpg
@@ -23,7 +21,6 @@ from starlette.websockets import WebSocket
 
 from headway.app import CannotStart, ServerSettings
 from headway.core.lifecycle import State
-from headway.core.placement import Shape
 from headway.core.queue import LineKey, ReadyTask
 from headway.gateway.admission import Admission
 from headway.gateway.api import Api
@@ -41,7 +38,7 @@ from headway.store.database import GONE, Database
 from headway.store.listen import listen_for_ready
 from headway.store.migrate import MigrationFault, keep_slices, migrate
 from headway.store.queue import QueueStore
-from headway.store.rows import NewTask
+from headway.store.rows import NewTask, Template
 from headway.store.tasks import TaskStore
 from headway.wire import FRAME_BYTES_MAX
 
@@ -121,7 +118,7 @@ class _Server:
         self._database = database
         self._port = port
         self._listener = listener
-        name = f"{socket.gethostname()}:{port}#{_boot_id()}"
+        name = settings.name or f"{socket.gethostname()}:{port}#{_boot_id()}"
         self._cluster = ClusterStore(database, POOL)
         self._tasks = TaskStore(database, POOL)
         queue = QueueStore(database, POOL)
@@ -219,20 +216,16 @@ class _Server:
         if self._leader.epoch == 0:
             self._announce.set()
             return
-        ready = [row for row in rows if row.state == State.READY]
-        if len(ready) < len(rows):
-            self._leader.expect_due()
-        for (tenant, lane, shape), group in groupby(
-            sorted(ready, key=attrgetter("tenant", "lane", "shape")),
-            key=attrgetter("tenant", "lane", "shape"),
-        ):
-            alike = list(group)
-            one = alike[0].admitted
-            self._leader.offer(
-                LineKey(tenant, lane, shape),
-                [ReadyTask(row.start_by, row.admitted.execution_cap_ms, row.id) for row in alike],
-                Shape(one.kind, dict(one.needs), one.tier, one.function),
-            )
+        alike: dict[Template, list[int]] = {}
+        for row in rows:
+            alike.setdefault(row.template, []).append(row.id)
+        for common, ids in alike.items():
+            if common.state == State.READY:
+                start_by, cap_ms = common.start_by, common.execution_cap_ms
+                line = LineKey(common.tenant, common.lane, common.shape)
+                self._leader.offer(line, [ReadyTask(start_by, cap_ms, task) for task in ids])
+            else:
+                self._leader.expect_due()
 
     async def _announce_for_ever(self) -> None:
         """One notification for all that gathered while the last one was sent."""

@@ -13,7 +13,7 @@ from headway.core.task import URGENT_TOLERANCE_MS, Admitted, Submission, Tier, a
 from headway.gateway.auth import Caller
 from headway.gateway.issuing import Issuing
 from headway.store.cluster import ClusterStore
-from headway.store.rows import NewTask
+from headway.store.rows import NewTask, Template
 from headway.store.tasks import TaskStore
 
 TIERS_SECONDS = 5.0
@@ -31,7 +31,8 @@ class Admission:
         self._issuing = issuing
         self._tiers: dict[str, Tier] = {}
         self._tiers_until = 0.0
-        self._numbers: dict[_ShapeInputs, tuple[int, str]] = {}
+        self._numbers: dict[_ShapeInputs, int] = {}
+        self._bodies: dict[int, str] = {}
         self._stored: set[tuple[int, int]] = set()
         self._scripts: set[tuple[int, str]] = set()
 
@@ -67,47 +68,62 @@ class Admission:
                     ]
 
     def _rows(self, caller: Caller, admitted: list[Admitted]) -> list[NewTask]:
-        """Rows for admitted submissions. Runs 50,000 times a second: one clock reading and one id range for all."""
+        """Rows for admitted submissions. Runs 50,000 times a second: one clock reading and one id range for all, and
+        what tasks have in common is made once."""
         if not admitted:
             return []
         now = datetime.now(UTC)
+        alike: dict[tuple[object, ...], Template] = {}
         rows: list[NewTask] = []
         for task, one in zip(self._issuing.take(len(admitted)), admitted, strict=True):
-            later = one.eligible_at is not None and one.eligible_at > now
-            eligible_at = one.eligible_at if later and one.eligible_at is not None else now
-            lane = Lane.URGENT if one.delay_tolerance_ms <= URGENT_TOLERANCE_MS else Lane.NORMAL
-            rows.append(
-                NewTask(
-                    caller.tenant,
-                    task,
-                    one,
-                    lane.value,
-                    State.SCHEDULED.value if later else State.READY.value,
-                    self._shape(one)[0],
-                    caller.submitted_by,
-                    now,
-                    eligible_at,
-                    eligible_at.timestamp() + one.delay_tolerance_ms / 1000,
-                )
-            )
+            common = (
+                one.kind, one.needs, one.tier, one.function, one.script, one.script_path, one.eligible_at,
+                one.delay_tolerance_ms, one.execution_cap_ms, one.cap_grace_ms, one.max_attempts,
+            )  # fmt: skip
+            template = alike.get(common)
+            if template is None:
+                template = alike[common] = self._template(caller, one, now)
+            rows.append(NewTask(task, one.name, one.spec, template))
         return rows
 
-    def _shape(self, one: Admitted) -> tuple[int, str]:
+    def _template(self, caller: Caller, one: Admitted, now: datetime) -> Template:
+        later = one.eligible_at is not None and one.eligible_at > now
+        return Template(
+            tenant=caller.tenant,
+            kind=one.kind,
+            lane=Lane.URGENT.value if one.delay_tolerance_ms <= URGENT_TOLERANCE_MS else Lane.NORMAL.value,
+            tier=one.tier,
+            script=one.script,
+            script_path=one.script_path,
+            submitted_by=caller.submitted_by,
+            submitted_at=now,
+            eligible_at=one.eligible_at if later and one.eligible_at is not None else now,
+            delay_tolerance_ms=one.delay_tolerance_ms,
+            execution_cap_ms=one.execution_cap_ms,
+            cap_grace_ms=one.cap_grace_ms,
+            max_attempts=one.max_attempts,
+            shape=self._shape(one),
+            state=State.SCHEDULED.value if later else State.READY.value,
+        )
+
+    def _shape(self, one: Admitted) -> int:
         inputs = (one.kind, one.needs, one.tier, one.function)
         known = self._numbers.get(inputs)
         if known is None:
             if len(self._numbers) >= SHAPES_MAX:
                 self._numbers.clear()
-            known = self._numbers[inputs] = shape_of(one.kind, one.needs, one.tier, one.function)
+                self._bodies.clear()
+            known, body = shape_of(one.kind, one.needs, one.tier, one.function)
+            self._numbers[inputs] = known
+            self._bodies[known] = body
         return known
 
     async def _store_shapes(self, rows: list[NewTask]) -> None:
-        fresh = {(row.tenant, row.shape): row for row in rows if (row.tenant, row.shape) not in self._stored}
+        used = {(template.tenant, template.shape) for template in {row.template for row in rows}}
+        fresh = used - self._stored
         if not fresh:
             return
         if len(self._stored) >= SHAPES_MAX:
             self._stored.clear()
-        await self._tasks.keep_shapes(
-            [(tenant, shape, self._shape(row.admitted)[1]) for (tenant, shape), row in fresh.items()]
-        )
-        self._stored.update(fresh)
+        await self._tasks.keep_shapes([(tenant, shape, self._bodies[shape]) for tenant, shape in fresh])
+        self._stored |= fresh

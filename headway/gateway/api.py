@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from typing import Protocol
@@ -172,27 +171,39 @@ class Api:
         return _json({"items": [task_view(row, tenant) for row in rows]})
 
     async def logs(self, request: Request) -> Response:
-        """The log of an attempt (default: the last one); with `follow=1` until the task is over."""
+        """The log of an attempt (default: the last one); with `follow=1` of all from there on, to the task's end."""
         caller = await self._caller(request)
         task = _task_id(request)
         view = await self._view(caller, task)
-        attempt = _whole(request, "attempt", view.attempt, least=0, most=32767)
-        follow = request.query_params.get("follow", "0") in ("1", "true")
-        return StreamingResponse(
-            self._log(caller.tenant, task, attempt, follow=follow), media_type="application/octet-stream"
-        )
+        asked = _whole(request, "attempt", 0, least=0, most=32767)
+        attempt = asked or view.attempt
+        if request.query_params.get("follow", "0") in ("1", "true"):
+            pieces = self._follow(caller, task, attempt, only=bool(asked))
+        else:
+            pieces = self._log(caller.tenant, task, attempt)
+        return StreamingResponse(pieces, media_type="application/octet-stream")
 
-    async def _log(self, tenant: int, task: int, attempt: int, *, follow: bool) -> AsyncIterator[bytes]:
+    async def _log(self, tenant: int, task: int, attempt: int, after: int = -1) -> AsyncIterator[bytes]:
+        while pieces := await self._tasks.read_log(tenant, task, attempt, after):
+            for _, body in pieces:
+                yield body
+            after = pieces[-1][0]
+
+    async def _follow(self, caller: Caller, task: int, attempt: int, *, only: bool) -> AsyncIterator[bytes]:
+        """Reads on until the task (or the one attempt asked for) is over; what was written before that is all there."""
         after = -1
         while True:
-            over = not follow or bool(await self._tasks.finished(tenant, [task]))
-            while pieces := await self._tasks.read_log(tenant, task, attempt, after):
+            view = await self._view(caller, task)
+            while pieces := await self._tasks.read_log(caller.tenant, task, attempt, after):
                 for _, body in pieces:
                     yield body
                 after = pieces[-1][0]
-            if over:
+            if view.attempt > attempt and not only:
+                attempt, after = attempt + 1, -1
+            elif view.finished_at is not None or view.attempt > attempt:
                 return
-            await asyncio.sleep(FOLLOW_POLL_SECONDS)
+            else:
+                await self._waiting.any_of(caller.tenant, [task], FOLLOW_POLL_SECONDS)
 
     async def upload_script(self, request: Request) -> Response:
         """Keeps a script by the digest of its text."""
@@ -286,12 +297,12 @@ def _filter(request: Request) -> Filter:
     status = said.get("status")
     if status is not None and status not in STATUSES:
         raise refused([Refused("status", f"expected one of {', '.join(STATUSES)}")])
-    tag = said.get("tag")
-    if tag is not None and ":" not in tag:
+    tags = said.getlist("tag")
+    if any(":" not in tag for tag in tags):
         raise refused([Refused("tag", "expected name:value")])
     limit = _whole(request, "limit", 100, least=1, most=LIST_MAX)
     before = _whole(request, "cursor", ID_MAX, least=0, most=ID_MAX)
-    return Filter(status, said.get("name"), _pair(tag) if tag is not None else None, before, limit)
+    return Filter(status, said.get("name"), dict(_pair(tag) for tag in tags), before, limit)
 
 
 def _pair(tag: str) -> tuple[str, str]:

@@ -6,8 +6,10 @@ database, the runner and the next reader would each understand something else by
 
 from __future__ import annotations
 
+import asyncio
 import json
-from typing import TypeVar
+from contextlib import suppress
+from typing import NoReturn, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -16,6 +18,8 @@ from headway.core.refusal import Refused
 from headway.gateway.problems import Problem, misfit, refused
 
 SINGLE_BYTES_MAX = 1024 * 1024
+LINGER_SECONDS = 1.0
+LINGER_BYTES = 8 * 1024 * 1024
 T = TypeVar("T")
 
 _any = msgspec.json.Decoder()
@@ -24,23 +28,33 @@ _encode = msgspec.json.Encoder().encode
 
 async def read_body(request: Request, most: int) -> bytes:
     """The whole body, given up as soon as it is longer than `most` bytes."""
-    if int(request.headers.get("content-length") or 0) > most:
-        raise _too_large(most)
     parts: list[bytes] = []
     size = 0
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > most:
+        await refuse_body(request, most)
     try:
         async for part in request.stream():
             size += len(part)
             if size > most:
-                raise _too_large(most)
+                await refuse_body(request, most)
             parts.append(part)
     except ClientDisconnect:
         raise Problem("malformed_json", "the connection ended before the body did") from None
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _too_large(most: int) -> Problem:
-    return Problem("too_large", f"the body must not exceed {most} bytes; send fewer items a call or shorter ones")
+async def refuse_body(request: Request, most: int) -> NoReturn:
+    """Refuses a body that is too long, after hearing a little more of it: whoever hangs up on a client that is still
+    sending takes the answer away with the connection."""
+    heard = 0
+    with suppress(TimeoutError, ClientDisconnect):
+        async with asyncio.timeout(LINGER_SECONDS):
+            async for part in request.stream():
+                heard += len(part)
+                if heard > LINGER_BYTES:
+                    break
+    raise Problem("too_large", f"the body must not exceed {most} bytes; send fewer items a call or shorter ones")
 
 
 def expect_media_type(request: Request, *served: str) -> str:

@@ -11,6 +11,7 @@ from headway import wire
 from headway.core.task import Submission
 from headway.gateway.api import WaitFor
 from headway.gateway.batch import BatchAnswer
+from headway.gateway.operations import Operation
 from headway.gateway.problems import TITLES, ProblemDocument
 from headway.gateway.views import AttemptView, TaskView
 
@@ -23,21 +24,6 @@ _TYPES: dict[str, type] = {
     "Problem": ProblemDocument,
 }
 _Doc = dict[str, object]
-
-
-class Operation(msgspec.Struct, frozen=True):
-    """What the document says of one route."""
-
-    method: str
-    path: str
-    name: str
-    summary: str
-    status: int = 200
-    answer: str | None = None
-    body: str | None = None
-    query: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
-    secured: bool = True
 
 
 def document(operations: list[Operation], version: str) -> bytes:

@@ -15,7 +15,8 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from headway.gateway.api import Api
-from headway.gateway.openapi import Operation, document
+from headway.gateway.openapi import document
+from headway.gateway.operations import OPEN_OPERATIONS, OPERATIONS
 from headway.gateway.problems import Problem
 from headway.store.database import GONE
 
@@ -39,144 +40,29 @@ class _IdConvertor(Convertor[str]):
 
 register_url_convertor("id", _IdConvertor())
 
-_BODY = ("malformed_json", "invalid", "too_large", "unsupported_media_type")
 
-
-def _table(api: Api) -> list[tuple[Operation, Endpoint]]:
-    listed = ("status", "name", "tag", "limit", "cursor")
-    return [
-        (
-            Operation(
-                "POST",
-                "/v1/tasks",
-                "submitTask",
-                "Accepts a task; it is durable when this answers",
-                201,
-                "Task",
-                "Submission",
-                problems=_BODY,
-            ),
-            api.submit,
-        ),
-        (
-            Operation(
-                "POST",
-                "/v1/tasks:batch",
-                "submitBatch",
-                "Accepts many tasks, each answered for itself",
-                200,
-                "BatchAnswer",
-                "batch",
-                problems=(*_BODY, "too_many_items"),
-            ),
-            api.submit_batch,
-        ),
-        (
-            Operation(
-                "POST",
-                "/v1/tasks:wait",
-                "waitForTasks",
-                "Those of many tasks that are over, as soon as one is",
-                200,
-                "list:Task",
-                "WaitFor",
-                problems=_BODY,
-            ),
-            api.wait,
-        ),
-        (
-            Operation(
-                "GET",
-                "/v1/tasks",
-                "listTasks",
-                "Lists tasks, newest first",
-                200,
-                "list:Task",
-                query=listed,
-                problems=("invalid",),
-            ),
-            api.list,
-        ),
-        (
-            Operation(
-                "POST",
-                "/v1/tasks/{id}:cancel",
-                "cancelTask",
-                "Cancels a task",
-                200,
-                "Task",
-                problems=("not_found", "already_finished"),
-            ),
-            api.cancel,
-        ),
-        (
-            Operation(
-                "GET",
-                "/v1/tasks/{id}/attempts",
-                "listAttempts",
-                "Lists the tries of a task",
-                200,
-                "list:Attempt",
-                problems=("not_found",),
-            ),
-            api.attempts,
-        ),
-        (
-            Operation(
-                "GET",
-                "/v1/tasks/{id}/logs",
-                "readLog",
-                "The log of an attempt",
-                query=("attempt", "follow"),
-                problems=("not_found", "invalid"),
-            ),
-            api.logs,
-        ),
-        (
-            Operation(
-                "GET",
-                "/v1/tasks/{id}/result",
-                "readResult",
-                "The task once it is over (200) or as it is (202)",
-                200,
-                "Task",
-                query=("wait",),
-                problems=("not_found", "invalid"),
-            ),
-            api.result,
-        ),
-        (
-            Operation("GET", "/v1/tasks/{id}", "getTask", "Shows a task", 200, "Task", problems=("not_found",)),
-            api.get,
-        ),
-        (
-            Operation(
-                "POST",
-                "/v1/scripts",
-                "uploadScript",
-                "Keeps a script by its digest",
-                201,
-                "object",
-                "binary",
-                problems=("too_large", "invalid"),
-            ),
-            api.upload_script,
-        ),
-        (
-            Operation("GET", "/v1/nodes", "listNodes", "Lists the nodes", 200, "list:object"),
-            api.nodes,
-        ),
-        (
-            Operation("GET", "/v1/me", "whoAmI", "Who the key stands for", 200, "object"),
-            api.me,
-        ),
-    ]
+def _endpoints(api: Api) -> dict[str, Endpoint]:
+    """Who answers which operation."""
+    return {
+        "submitTask": api.submit,
+        "submitBatch": api.submit_batch,
+        "waitForTasks": api.wait,
+        "listTasks": api.list,
+        "cancelTask": api.cancel,
+        "listAttempts": api.attempts,
+        "readLog": api.logs,
+        "readResult": api.result,
+        "getTask": api.get,
+        "uploadScript": api.upload_script,
+        "listNodes": api.nodes,
+        "whoAmI": api.me,
+    }
 
 
 def application(api: Api, *, ready: Ready, metrics: Callable[[], bytes], more: Sequence[BaseRoute] = ()) -> Starlette:
     """The whole HTTP face; `more` are routes of other services in this process (the agents' sessions)."""
-    table = _table(api)
-    described = document([operation for operation, _ in table] + _open_operations(), version("headway"))
+    described = document([*OPERATIONS, *OPEN_OPERATIONS], version("headway"))
+    endpoints = _endpoints(api)
 
     async def livez(_: Request) -> Response:
         return Response("ok", media_type="text/plain")
@@ -197,19 +83,9 @@ def application(api: Api, *, ready: Ready, metrics: Callable[[], bytes], more: S
         ("/metrics", show_metrics),
         ("/openapi.json", openapi),
     )
-    routes: list[BaseRoute] = [Route(_pattern(o.path), endpoint, methods=[o.method]) for o, endpoint in table]
+    routes: list[BaseRoute] = [Route(_pattern(o.path), endpoints[o.name], methods=[o.method]) for o in OPERATIONS]
     routes += [Route(path, endpoint) for path, endpoint in open_routes]
     return Starlette(routes=[*routes, *more], exception_handlers=_HANDLERS)
-
-
-def _open_operations() -> list[Operation]:
-    said = (
-        ("/livez", "isAlive", "Whether the process answers"),
-        ("/readyz", "isReady", "Whether it accepts work"),
-        ("/metrics", "metrics", "Prometheus metrics"),
-        ("/openapi.json", "describe", "This document"),
-    )
-    return [Operation("GET", path, name, summary, secured=False) for path, name, summary in said]
 
 
 def _pattern(path: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -80,43 +80,42 @@ _WAITING = {
     State.RUNNING: Reason("running", "runs"),
     State.CANCELLING: Reason("cancelling", "was cancelled and is being stopped"),
 }
-_NEW_REASONS = {State.SCHEDULED: _WAITING[State.SCHEDULED], State.READY: _WAITING[State.READY]}
 
 
 def new_task_view(row: NewTask, tenant: str) -> TaskView:
     """A task just accepted."""
-    one, spec = row.admitted, _spec(row.admitted.spec)
+    common, spec = row.template, _spec(row.spec)
     return TaskView(
         id=str(row.id),
         tenant=tenant,
-        name=one.name,
-        kind=one.kind,
+        name=row.name,
+        kind=common.kind,
         status="waiting",
-        reason=_NEW_REASONS[State(row.state)],
-        tier=one.tier,
-        lane=Lane(row.lane).name.lower(),
-        submitted_at=row.submitted_at,
-        eligible_at=row.eligible_at,
-        start_by=datetime.fromtimestamp(row.start_by, row.eligible_at.tzinfo),
+        reason=_WAITING[State(common.state)],
+        tier=common.tier,
+        lane=Lane(common.lane).name.lower(),
+        submitted_at=common.submitted_at,
+        eligible_at=common.eligible_at,
+        start_by=common.eligible_at + timedelta(milliseconds=common.delay_tolerance_ms),
         started_at=None,
         finished_at=None,
         attempt=0,
-        max_attempts=one.max_attempts,
-        execution_cap=one.execution_cap_ms / 1000,
-        cap_grace=one.cap_grace_ms / 1000,
-        delay_tolerance=one.delay_tolerance_ms / 1000,
+        max_attempts=common.max_attempts,
+        execution_cap=common.execution_cap_ms / 1000,
+        cap_grace=common.cap_grace_ms / 1000,
+        delay_tolerance=common.delay_tolerance_ms / 1000,
         exit_code=None,
         result=_NULL,
         node=None,
         command=spec.command,
         script=spec.script,
-        script_path=one.script_path,
+        script_path=common.script_path,
         function=spec.function,
         args=spec.args,
         kwargs=spec.kwargs,
         env=spec.env,
         tags=spec.tags,
-        submitted_by=row.submitted_by,
+        submitted_by=common.submitted_by,
     )
 
 
@@ -136,7 +135,7 @@ def task_view(row: Row, tenant: str) -> TaskView:
         lane=Lane(row["lane"]).name.lower(),
         submitted_at=row["submitted_at"],
         eligible_at=row["eligible_at"],
-        start_by=row["start_by"],
+        start_by=row["start_by"] or row["eligible_at"] + timedelta(milliseconds=row["delay_tolerance_ms"]),
         started_at=row["started_at"] if over else (row["running_since"] or row["claimed_at"]),
         finished_at=row["finished_at"] if over else None,
         attempt=(row["attempts"] or 0) if over else row["queue_attempt"],

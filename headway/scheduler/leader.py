@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import structlog
 
-from headway.core.placement import NodeRoom, Nodes, Shape
+from headway.core.placement import NodeRoom, Nodes
 from headway.core.queue import LineKey, ReadyQueue, ReadyTask
 from headway.scheduler.books import Books, Holding
 from headway.scheduler.dispatch import Dispatching
@@ -171,13 +171,9 @@ class Leader:
 
     # ── what becomes ready ────────────────────────────────────────────────────────────────────────────────────────
 
-    def offer(self, key: LineKey, tasks: list[ReadyTask], shape: Shape | None = None) -> None:
+    def offer(self, key: LineKey, tasks: list[ReadyTask]) -> None:
         """Takes in tasks just stored by this process's gateway; a hint, without which the poll would find them."""
-        if not self.epoch:
-            return
-        if shape is not None and not self.nodes.knows(key.shape):
-            self.nodes.learn(key.shape, shape)
-        if self._refill.offer(key, tasks):
+        if self.epoch and self._refill.offer(key, tasks):
             self.dispatching.wake.set()
 
     def expect_due(self) -> None:

@@ -7,23 +7,39 @@ from typing import NamedTuple
 
 import msgspec
 
-from headway.core.task import Admitted
+
+class Template(NamedTuple):
+    """What tasks submitted alike have in common; a batch sends it once."""
+
+    tenant: int
+    kind: str
+    lane: int
+    tier: str
+    script: str | None
+    script_path: str | None
+    submitted_by: str
+    submitted_at: datetime
+    eligible_at: datetime
+    delay_tolerance_ms: int
+    execution_cap_ms: int
+    cap_grace_ms: int
+    max_attempts: int
+    shape: int
+    state: int
+
+    @property
+    def start_by(self) -> float:
+        """For the leader in this process; the database computes its own."""
+        return self.eligible_at.timestamp() + self.delay_tolerance_ms / 1000
 
 
 class NewTask(NamedTuple):
     """A task about to be stored."""
 
-    tenant: int
     id: int
-    admitted: Admitted
-    lane: int
-    state: int
-    shape: int
-    submitted_by: str
-    submitted_at: datetime
-    eligible_at: datetime
-    start_by: float
-    """For the leader in this process; the database computes its own."""
+    name: str
+    spec: str
+    template: Template
 
 
 class Claimed(NamedTuple):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from headway.core.ids import ID_MAX
 from headway.store.database import Database, Row
-from headway.store.rows import NewTask
+from headway.store.rows import NewTask, Template
 from headway.store.statements import statements
 from headway.wire import LogChunk
 
@@ -23,7 +25,8 @@ class Filter(msgspec.Struct, frozen=True):
 
     status: str | None = None
     name: str | None = None
-    tag: tuple[str, str] | None = None
+    tags: dict[str, str] = {}
+    """All of them must be there."""
     before: int = ID_MAX
     limit: int = 100
 
@@ -35,30 +38,18 @@ class TaskStore:
         self._database = database
         self._pool = pool
 
-    async def submit(self, tasks: list[NewTask]) -> None:
+    async def submit(self, tasks: Sequence[NewTask]) -> None:
         """Accepts tasks, all or none; they are durable when this returns."""
-        tenants, ids, admitted, lanes, states, shapes, by, submitted_at, eligible_at, _ = zip(*tasks, strict=True)
+        numbers: dict[Template, int] = {}
+        which = [numbers.setdefault(task.template, len(numbers) + 1) for task in tasks]
         await self._database.execute(
             _SQL["submit"],
             self._pool,
-            tenants,
-            ids,
-            [a.name for a in admitted],
-            [a.kind for a in admitted],
-            lanes,
-            [a.tier for a in admitted],
-            [a.script for a in admitted],
-            [a.script_path for a in admitted],
-            [a.spec for a in admitted],
-            by,
-            submitted_at,
-            eligible_at,
-            [a.delay_tolerance_ms for a in admitted],
-            [a.execution_cap_ms for a in admitted],
-            [a.cap_grace_ms for a in admitted],
-            [a.max_attempts for a in admitted],
-            shapes,
-            states,
+            [task.id for task in tasks],
+            [task.name for task in tasks],
+            [task.spec for task in tasks],
+            which,
+            *zip(*numbers, strict=True),
         )
 
     async def announce(self) -> None:
@@ -74,8 +65,8 @@ class TaskStore:
         statement = _LISTS[asked.status]
         if asked.status is None and asked.name is not None:
             statement = "ids_by_name"
-        tag, value = asked.tag or (None, None)
-        arguments: list[object] = [self._pool, tenant, asked.before, asked.limit, tag, value]
+        tags = msgspec.json.encode(asked.tags).decode() if asked.tags else None
+        arguments: list[object] = [self._pool, tenant, asked.before, asked.limit, tags]
         if statement != "ids_newest":
             arguments.append(asked.name)
         if statement == "ids_ended":

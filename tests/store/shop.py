@@ -5,25 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-import msgspec
-
 from headway.core.ids import first_id_at
 from headway.core.lifecycle import Lane, State
-from headway.core.task import Admitted
 from headway.store.cluster import ClusterStore
 from headway.store.database import Database
 from headway.store.queue import QueueStore
-from headway.store.rows import End, NewTask
+from headway.store.rows import End, NewTask, Template
 from headway.store.tasks import TaskStore
 from headway.wire import Key
 
 TENANT = 1
 SHAPE = 77
-ADMITTED = Admitted(
-    name="noop", kind="command", spec='{"command":["/bin/true"]}', tier="basic", needs=(("cpu", 500),),
-    delay_tolerance_ms=60_000, execution_cap_ms=30_000, cap_grace_ms=5000, max_attempts=3, eligible_at=None,
-    script=None, script_path=None, function=None,
-)  # fmt: skip
+SPEC = '{"command":["/bin/true"]}'
 
 
 @dataclass
@@ -57,13 +50,13 @@ class Shop:
         first = first_id_at(int(now.timestamp() * 1000)) + len(self.made) + 1
         ids = list(range(first, first + count))
         self.made += ids
-        admitted = replace_cap(ADMITTED, round(seconds * 1000))
         state = State.SCHEDULED if scheduled else State.READY
         eligible = now + timedelta(hours=1) if scheduled else now
-        start_by = eligible.timestamp() + seconds
-        await self.tasks.submit(
-            [NewTask(tenant, i, admitted, Lane.NORMAL, state, SHAPE, "key:test", now, eligible, start_by) for i in ids]
-        )
+        template = Template(
+            tenant, "command", Lane.NORMAL, "basic", None, None, "key:test", now, eligible,
+            round(seconds * 1000), 30_000, 5000, 3, SHAPE, state,
+        )  # fmt: skip
+        await self.tasks.submit([NewTask(i, "noop", SPEC, template) for i in ids])
         return ids
 
     async def state_of(self, task: int, *, tenant: int = TENANT) -> State | None:
@@ -72,11 +65,6 @@ class Shop:
         if row["state"] is not None:
             return State(row["state"])
         return {2: State.DONE, 3: State.FAILED, 4: State.CANCELLED}[row["status"]]
-
-
-def replace_cap(admitted: Admitted, delay_tolerance_ms: int) -> Admitted:
-    """The same task with another delay tolerance."""
-    return msgspec.structs.replace(admitted, delay_tolerance_ms=delay_tolerance_ms)
 
 
 def an_end(task: int, *, attempt: int = 1, status: int | None = 2, outcome: int = 0, tenant: int = TENANT) -> End:

@@ -1,11 +1,15 @@
 -- name: submit
--- Accepts tasks: the lasting record and the place in the queue, or neither.
-with said as (
-    select * from unnest($2::int[], $3::bigint[], $4::text[], $5::text[], $6::smallint[], $7::text[], $8::text[],
-                         $9::text[], $10::json[], $11::text[], $12::timestamptz[], $13::timestamptz[], $14::bigint[],
-                         $15::bigint[], $16::int[], $17::smallint[], $18::bigint[], $19::smallint[])
-        as said (tenant, id, name, kind, lane, tier, script, script_path, spec, submitted_by, submitted_at, eligible_at,
-                 delay_tolerance_ms, execution_cap_ms, cap_grace_ms, max_attempts, shape, state)
+-- Accepts tasks: the lasting record and the place in the queue, or neither. What tasks of a batch have in common comes
+-- once, in $6 to $20; $5 says for each task which of those it has.
+with said as materialized (
+    select one.id, one.name, one.spec, ($6::int[])[one.t] as tenant, ($7::text[])[one.t] as kind,
+           ($8::smallint[])[one.t] as lane, ($9::text[])[one.t] as tier, ($10::text[])[one.t] as script,
+           ($11::text[])[one.t] as script_path, ($12::text[])[one.t] as submitted_by,
+           ($13::timestamptz[])[one.t] as submitted_at, ($14::timestamptz[])[one.t] as eligible_at,
+           ($15::bigint[])[one.t] as delay_tolerance_ms, ($16::bigint[])[one.t] as execution_cap_ms,
+           ($17::int[])[one.t] as cap_grace_ms, ($18::smallint[])[one.t] as max_attempts,
+           ($19::bigint[])[one.t] as shape, ($20::smallint[])[one.t] as state
+    from unnest($2::bigint[], $3::text[], $4::json[], $5::int[]) as one (id, name, spec, t)
 ), kept as (
     insert into task (pool, tenant, id, name, kind, lane, tier, script, script_path, spec, submitted_by, submitted_at,
                       eligible_at, delay_tolerance_ms, execution_cap_ms, cap_grace_ms, max_attempts)
@@ -46,36 +50,36 @@ order by t.id desc
 
 -- name: ids_newest
 select id from task
-where pool = $1 and tenant = $2 and id < $3 and ($5::text is null or spec -> 'tags' ->> $5 = $6)
+where pool = $1 and tenant = $2 and id < $3 and ($5::jsonb is null or (spec -> 'tags')::jsonb @> $5)
 order by id desc limit $4
 
 -- name: ids_by_name
 select id from task
-where pool = $1 and tenant = $2 and id < $3 and name = $7 and ($5::text is null or spec -> 'tags' ->> $5 = $6)
+where pool = $1 and tenant = $2 and id < $3 and name = $6 and ($5::jsonb is null or (spec -> 'tags')::jsonb @> $5)
 order by id desc limit $4
 
 -- name: ids_waiting
 select q.id from queue q
 where q.pool = $1 and q.tenant = $2 and q.id < $3 and q.state < 2
-  and (($5::text is null and $7::text is null) or exists (
+  and (($5::jsonb is null and $6::text is null) or exists (
       select from task t where t.pool = $1 and t.tenant = $2 and t.id = q.id
-        and ($7::text is null or t.name = $7) and ($5::text is null or t.spec -> 'tags' ->> $5 = $6)))
+        and ($6::text is null or t.name = $6) and ($5::jsonb is null or (t.spec -> 'tags')::jsonb @> $5)))
 order by q.id desc limit $4
 
 -- name: ids_running
 select q.id from queue q
 where q.pool = $1 and q.tenant = $2 and q.id < $3 and q.state >= 2
-  and (($5::text is null and $7::text is null) or exists (
+  and (($5::jsonb is null and $6::text is null) or exists (
       select from task t where t.pool = $1 and t.tenant = $2 and t.id = q.id
-        and ($7::text is null or t.name = $7) and ($5::text is null or t.spec -> 'tags' ->> $5 = $6)))
+        and ($6::text is null or t.name = $6) and ($5::jsonb is null or (t.spec -> 'tags')::jsonb @> $5)))
 order by q.id desc limit $4
 
 -- name: ids_ended
 select a.id from attempt a
-where a.pool = $1 and a.tenant = $2 and a.id < $3 and a.status = $8
-  and (($5::text is null and $7::text is null) or exists (
+where a.pool = $1 and a.tenant = $2 and a.id < $3 and a.status = $7
+  and (($5::jsonb is null and $6::text is null) or exists (
       select from task t where t.pool = $1 and t.tenant = $2 and t.id = a.id
-        and ($7::text is null or t.name = $7) and ($5::text is null or t.spec -> 'tags' ->> $5 = $6)))
+        and ($6::text is null or t.name = $6) and ($5::jsonb is null or (t.spec -> 'tags')::jsonb @> $5)))
 order by a.id desc limit $4
 
 -- name: attempts

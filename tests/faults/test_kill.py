@@ -1,0 +1,136 @@
+"""kill -9 of each process in turn, under load: no acknowledged task is lost, and none ever runs twice at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.end_to_end.dev import Dev, a_dev, until
+
+JOBS = "tests.end_to_end.jobs"
+VICTIMS = {"server": "server", "agent": "agent", "worker": "headway.agent.worker_process", "postgres": "postgres"}
+BATCH = 200
+
+
+@pytest.fixture(scope="module")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    with a_dev(tmp_path_factory.mktemp("faults"), "--app", f"{JOBS}:app", "--workers", "2") as dev:
+        yield dev
+
+
+class Load:
+    """A client that goes on submitting whatever happens, and remembers what it was promised."""
+
+    def __init__(self, dev: Dev, notes: Path) -> None:
+        self._dev = dev
+        self._notes = notes
+        self.promised: list[str] = []
+        self.refused = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._submit_for_ever)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(60)
+
+    def _submit_for_ever(self) -> None:
+        headers = {"Authorization": f"Bearer {self._dev.key}"}
+        with httpx2.Client(base_url=self._dev.url, headers=headers, timeout=30) as http:
+            while not self._stop.is_set():
+                items = [self._item(number) for number in range(BATCH)]
+                try:
+                    answer = http.post("/v1/tasks:batch", json=items)
+                except httpx2.TransportError:
+                    self.refused += 1
+                    self._stop.wait(0.02)
+                    continue
+                if answer.status_code != 200:
+                    self.refused += 1
+                    continue
+                self.promised += [item["id"] for item in answer.json()["items"] if "id" in item]
+                self._stop.wait(0.05)
+
+    def _item(self, number: int) -> dict[str, object]:
+        if number % 50 == 0:
+            script = 'echo "$HEADWAY_TASK_ID $HEADWAY_ATTEMPT begin" >> "$1"; sleep 0.05'
+            return {"command": ["sh", "-c", script, "sh", str(self._notes) + ".sh"]}
+        return {"function": f"{JOBS}:note", "args": [str(self._notes), "x", 0.0005]}
+
+
+@pytest.mark.parametrize("victim", list(VICTIMS))
+def test_no_acknowledged_task_is_lost_and_none_runs_twice_at_once(dev: Dev, victim: str, tmp_path: Path):
+    notes = tmp_path / "notes"
+    with Load(dev, notes) as load:
+        until(lambda: len(load.promised) >= BATCH, 60)
+        for _ in range(3):
+            before = len(load.promised)
+            until(lambda before=before: len(load.promised) >= before + 2 * BATCH, 60)
+            kill_one(dev, VICTIMS[victim])
+    assert len(load.promised) >= 6 * BATCH
+    until(lambda: answers(dev), 30)
+    assert_all_done(dev, load.promised)
+    assert_never_twice_at_once(notes)
+
+
+def kill_one(dev: Dev, word: str) -> None:
+    """kill -9, as soon as there is one to kill; returns when another is there instead."""
+    until(lambda: bool(dev.pids(word)), 30)
+    there = dev.pids(word)
+    os.kill(there[0], signal.SIGKILL)
+    until(lambda: bool(set(dev.pids(word)) - set(there)), 30)
+
+
+def assert_all_done(dev: Dev, promised: list[str]) -> None:
+    """Every promised task ends, and ends well: a lost node is not the task's fault."""
+    waiting = list(promised)
+    with dev_client(dev) as http:
+        for _ in range(2000):
+            if not waiting:
+                return
+            part = waiting[:1000]
+            over = http.post("/v1/tasks:wait", json={"ids": part, "wait": 30}).json()["items"]
+            assert {task["status"] for task in over} <= {"done"}, over
+            ended = {task["id"] for task in over}
+            waiting = [task for task in waiting if task not in ended]
+    raise AssertionError(f"{len(waiting)} promised tasks did not end")
+
+
+def answers(dev: Dev) -> bool:
+    """Whether the API, and the database behind it, are back."""
+    try:
+        return dev.http.get("/v1/tasks", params={"limit": 1}).status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
+def dev_client(dev: Dev) -> httpx2.Client:
+    return httpx2.Client(base_url=dev.url, headers={"Authorization": f"Bearer {dev.key}"}, timeout=70)
+
+
+def assert_never_twice_at_once(notes: Path) -> None:
+    """The stretches of a task's attempts do not overlap. One without an end was killed before the next began."""
+    stretches: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    open_at: dict[tuple[str, str], float] = {}
+    for line in notes.read_text().splitlines():
+        task, attempt, what, when, _ = line.split()
+        if what == "begin":
+            assert (task, attempt) not in open_at, f"attempt {attempt} of {task} began twice"
+            open_at[task, attempt] = float(when)
+        else:
+            stretches[task].append((open_at[task, attempt], float(when)))
+    for task, ran in stretches.items():
+        ran.sort()
+        for (_, end), (begin, _) in pairwise(ran):
+            assert end <= begin, f"task {task} ran twice at once"
