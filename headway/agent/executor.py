@@ -23,8 +23,10 @@ from headway.agent.window import LONG_SECONDS, Window, differs
 from headway.core.resources import fits, give, how_many_fit, take
 from headway.wire import Assignment, Blob, Ending, Key, Outcome
 
-PROCESS_WINDOW_MAX = 64
+PROCESS_WINDOW_MAX = 128
 PROCESS_WINDOW_FIRST = 16
+WELL_FED = 16
+"""Processes waiting here that last for some 10 ms, however short they are."""
 FUNCTION_WINDOW_MAX = 4000
 FUNCTION_WINDOW_FIRST = 256
 QUEUE_MAX = 20_000
@@ -149,6 +151,11 @@ class Executor:
         """Everything that has not ended."""
         functions = self._functions.keys() if self._functions is not None else []
         return [_key(a) for a in self._queue] + self._processes.attempts() + functions
+
+    @property
+    def is_well_fed(self) -> bool:
+        """Whether processes wait here for as long as news to the leader may gather."""
+        return len(self._queue) >= WELL_FED
 
     @property
     def has_functions(self) -> bool:

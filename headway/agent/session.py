@@ -39,6 +39,9 @@ from headway.wire import (
 OPEN_SECONDS = 10.0
 """How long the leader may take to answer the connection, and then the Hello."""
 CLOSE_SECONDS = 1.0
+LINGER_SECONDS = 0.005
+"""How long endings gather while enough processes wait here to stay busy. Each frame costs the leader a round to the
+database: at 1,200 processes a second one each was 0.5 ms of its and PostgreSQL's time, several at once a tenth."""
 HEARTBEATS_PER_LEASE = 4
 LOOK_SECONDS = 1.0
 """How often the lease is compared with the clock at least: timers stand still while the machine sleeps."""
@@ -177,6 +180,8 @@ class Session:
     async def _send(self, socket: ClientConnection) -> None:
         while True:
             await self._outbox.wait()
+            if self._executor.is_well_fed:
+                await asyncio.sleep(LINGER_SECONDS)
             for message in self._outbox.frames():
                 await socket.send(encode(message))
 
