@@ -93,6 +93,9 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     node: str
     incarnation: str
     """Random per start of the agent: a restarted agent never passes for the one before."""
+    home: str
+    """Which data directory on which boot of a machine. A new start in the same one has killed what the last one left;
+    of an agent of the same name elsewhere nobody knows."""
     capacity: dict[str, int]
     """Integers: cpu in milli, memory and disk in bytes, workers (function slots), gpu, custom names."""
     labels: dict[str, str]

@@ -123,7 +123,7 @@ async def shop(database_url: str) -> AsyncIterator[Shop]:
     cluster = ClusterStore(database, 1)
     epoch = await cluster.elect("test", 60.0)
     assert epoch is not None
-    node = await cluster.join_node("n1", "first", "{}", "{}", "[]", 60.0)
+    node = await cluster.join_node("n1", "first", "{}", "{}", "[]", 60.0, "home")
     try:
         yield Shop(database, cluster, TaskStore(database, 1), QueueStore(database, 1), epoch, node)
     finally:

@@ -42,6 +42,10 @@ def clock() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+class CannotRun(Exception):
+    """The agent cannot begin; the message says why and what to do."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
     """What an agent has to be told."""
@@ -131,10 +135,20 @@ class Agent:
             key=settings.key,
             node=settings.node,
             incarnation=self.incarnation,
+            home=_home(settings.data_dir),
             capacity=capacity,
             labels=dict(settings.labels),
             kinds=sorted(settings.kinds),
         )
+
+
+def _home(data_dir: Path) -> str:
+    """A mark made once per data directory, and the boot of the machine it is used on."""
+    mark = data_dir / "home"
+    if not mark.exists():
+        mark.write_text(secrets.token_hex(8))
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return f"{mark.read_text().strip()}@{boot.read_text().strip() if boot.exists() else 'unknown'}"
 
 
 async def _connect(session: Session) -> NoReturn:
@@ -172,7 +186,7 @@ def _owned(data_dir: Path) -> Generator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             message = f"another agent uses {data_dir}; stop it, or give this one a data directory of its own"
-            raise RuntimeError(message) from None
+            raise CannotRun(message) from None
         yield
     finally:
         os.close(lock)

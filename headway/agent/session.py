@@ -58,6 +58,7 @@ class Identity:
     key: str
     node: str
     incarnation: str
+    home: str
     capacity: dict[str, int]
     labels: dict[str, str]
     kinds: list[str]
@@ -145,6 +146,7 @@ class Session:
             protocol=PROTOCOL,
             node=self._who.node,
             incarnation=self._who.incarnation,
+            home=self._who.home,
             capacity=self._who.capacity,
             labels=self._who.labels,
             functions=self._executor.functions(),

@@ -6,6 +6,7 @@ What a process does not run it does not import: an agent never loads the databas
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -56,10 +57,16 @@ def run_server(settings: ServerSettings) -> int:
 
 def run_agent(settings: AgentSettings) -> int:
     """Runs an agent until it is told to stop."""
-    from headway.agent.agent import Agent
+    from headway.agent.agent import Agent, CannotRun
+
+    async def run() -> None:
+        try:
+            await Agent(settings).run()
+        except CannotRun as fault:
+            raise CannotStart(str(fault)) from None
 
     _log_plainly()
-    return _run_until_signal(Agent(settings).run)
+    return _run_until_signal(run)
 
 
 def _run_until_signal(work: Callable[[], Awaitable[None]]) -> int:
@@ -93,5 +100,15 @@ def _log_plainly() -> None:
             structlog.processors.format_exc_info,
             structlog.processors.JSONRenderer(),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: _UnfailingLogger(sys.stderr),
     )
+
+
+class _UnfailingLogger(structlog.PrintLogger):
+    """Loses a line rather than the work: a full disk or a closed pipe behind stderr is not the task's fault."""
+
+    def msg(self, message: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            super().msg(message)
+
+    debug = info = warning = error = critical = log = failure = fatal = err = warn = exception = msg

@@ -22,6 +22,7 @@ from starlette.websockets import WebSocket
 from headway.app import CannotStart, ServerSettings
 from headway.core.lifecycle import State
 from headway.core.queue import LineKey, ReadyTask
+from headway.gateway.accounts import AccountsApi
 from headway.gateway.admission import Admission
 from headway.gateway.api import Api
 from headway.gateway.auth import Authenticator, keep_bootstrap_keys
@@ -33,6 +34,7 @@ from headway.gateway.waiting import Waiting
 from headway.monitor.metrics import Reading, exposition
 from headway.scheduler.leader import Leader
 from headway.scheduler.sessions import serve_agent
+from headway.store.accounts import AccountStore
 from headway.store.cluster import ClusterStore
 from headway.store.database import GONE, Database
 from headway.store.listen import listen_for_ready
@@ -47,6 +49,7 @@ TENANT = 1
 DATABASE_SECONDS = 60.0
 """How long a start waits for the database before it gives up."""
 DRAIN_SECONDS = 3
+READY_SECONDS = 2
 _log = structlog.get_logger("headway")
 
 
@@ -136,12 +139,17 @@ class _Server:
         self._accepted_tasks = 0
         self._announce = asyncio.Event()
         self._authenticator = Authenticator(self._cluster)
+        accounts = AccountStore(database, POOL)
+        admission = Admission(accounts, self._tasks, self._issuing)
+        self._accounts_api = AccountsApi(
+            accounts=accounts, authenticator=self._authenticator, changed=admission.look_again
+        )
         self._api = Api(
             cluster=self._cluster,
             tasks=self._tasks,
             queue=queue,
             authenticator=self._authenticator,
-            admission=Admission(self._cluster, self._tasks, self._issuing),
+            admission=admission,
             submitting=self._submitting,
             waiting=self._waiting,
             stopper=self._leader,
@@ -173,6 +181,8 @@ class _Server:
             finally:
                 for duty in duties:
                     duty.cancel()
+                if self._settings.ready_file is not None:
+                    self._settings.ready_file.unlink(missing_ok=True)
 
     async def _drain(self, http: uvicorn.Server) -> None:
         """Answers what was asked before it was told to stop."""
@@ -182,7 +192,8 @@ class _Server:
     def _http_config(self) -> uvicorn.Config:
         app = application(
             self._api,
-            ready=lambda: None,
+            self._accounts_api,
+            ready=self._why_not_ready,
             metrics=exposition(self._readings()),
             more=[WebSocketRoute("/v1/agent/session", self._agent_session)],
         )
@@ -200,6 +211,14 @@ class _Server:
             timeout_keep_alive=75,
             timeout_graceful_shutdown=DRAIN_SECONDS,
         )
+
+    async def _why_not_ready(self) -> str | None:
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                await self._cluster.hour()
+        except (*GONE, asyncpg.PostgresError) as fault:
+            return f"the database does not answer: {fault}"
+        return None
 
     async def _agent_session(self, websocket: WebSocket) -> None:
         try:
@@ -241,7 +260,8 @@ class _Server:
     async def _tell_when_ready(self) -> None:
         file = self._settings.ready_file
         if file is not None:
-            url = f"http://{self._settings.host}:{self._port}"
+            host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(self._settings.host, self._settings.host)
+            url = f"http://{host}:{self._port}"
             part = file.with_name(file.name + ".part")
             part.write_text(json.dumps({"url": url, "pid": os.getpid()}))
             part.replace(file)

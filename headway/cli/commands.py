@@ -19,6 +19,13 @@ SECTIONS: dict[str, dict[str, str]] = {
         "cancel": "Cancel tasks.",
         "wait": "Wait for tasks to finish.",
     },
+    "Accounts": {
+        "tenant": "Make and change tenants.",
+        "plan": "Make and change plans: what tenants may do.",
+        "tier": "Make and change tiers: named sizes of tasks.",
+        "key": "Make and revoke API keys.",
+        "pool": "Steer, pause and resume pools.",
+    },
     "Parts of a deployment": {
         "server": "Run a server.",
         "agent": "Run the agent of a node.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -89,12 +90,8 @@ def _supervise(settings: Settings, lock: Held) -> int:
 
 
 def _ready(url: str, settings: Settings) -> None:
-    default = default_data_dir()
-    found = default is not None and settings.data == default.absolute()
     _say(f"ready: {url}")
     _say(f"key: in {settings.data / 'ready.json'} (logs beside it)")
-    if not found:
-        _say(f"from another shell: export HEADWAY_URL={url} HEADWAY_KEY=<the key>")
     if not settings.demo:
         _say("try: headway run --follow -- echo hello")
         _say("Ctrl-C stops everything")
@@ -124,4 +121,5 @@ def _locked(directory: Path) -> Held:
 
 
 def _say(text: str) -> None:
-    click.echo(f"headway dev: {text}", err=True)
+    with contextlib.suppress(OSError):  # a closed or full stderr is no reason not to work
+        click.echo(f"headway dev: {text}", err=True)

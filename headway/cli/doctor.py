@@ -33,6 +33,9 @@ FILES_MIN, FILES_EASY = 256, 4096
 YEAR_MIN = 2026  # an earlier clock is a dead battery: every start_by would be wrong
 FAST_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"})
 CONTROLLERS = ("cpu", "memory", "pids")
+_NOT_USED = "Headway makes no use of this yet"
+_NO_LIMITS = "tasks are not limited by them yet"
+_NOTHING_TO_DO = "Nothing to do today."
 
 
 class State(StrEnum):
@@ -57,10 +60,10 @@ class Finding(msgspec.Struct, frozen=True):
 
 @click.command("doctor")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option("--data-dir", type=click.Path(path_type=Path), help="The directory `headway dev` is to keep its data in.")
-def command(output: str, data_dir: Path | None) -> None:
+@click.option("--data", type=click.Path(path_type=Path), help="The directory `headway dev` is to keep its data in.")
+def command(output: str, data: Path | None) -> None:
     """Say what this machine can and cannot do for Headway."""
-    findings = examine(os.environ, data_dir or default_data_dir(os.environ) or Path.cwd())
+    findings = examine(os.environ, data or default_data_dir(os.environ) or Path.cwd())
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(findings)).decode())
     else:
@@ -84,6 +87,7 @@ def examine(environ: Mapping[str, str], data_dir: Path) -> list[Finding]:
         check_clock(),
         check_parent_death_signal(),
         check_user_namespaces(),
+        check_isolation(),
         check_cgroups(),
         check_bubblewrap(environ),
         check_containers(environ),
@@ -123,7 +127,7 @@ def check_postgres_user(environ: Mapping[str, str], data_dir: Path) -> Finding:
         "postgresql user",
         State.MISSING,
         f"PostgreSQL refuses to run as root, and {refusal}",
-        "Run Headway as an ordinary user, or with --data-dir where `nobody` can reach it (/var/lib/headway).",
+        "Run Headway as an ordinary user, or with --data where `nobody` can reach it (/var/lib/headway).",
         True,
     )
 
@@ -135,7 +139,7 @@ def check_data_dir(data_dir: Path) -> Finding:
             "data directory",
             State.MISSING,
             f"{directory} is not a directory you can write to",
-            "Name another one with --data-dir.",
+            "Name another one with --data.",
             True,
         )
     return Finding("data directory", State.OK, f"{data_dir} can be used", required=True)
@@ -143,7 +147,7 @@ def check_data_dir(data_dir: Path) -> Finding:
 
 def check_disk(data_dir: Path) -> Finding:
     free = shutil.disk_usage(nearest_existing(data_dir)).free // MIB
-    advice = "Free some space, or name another disk with --data-dir."
+    advice = "Free some space, or name another disk with --data."
     return _graded("disk", free, DISK_MIN_MIB, DISK_EASY_MIB, f"{free} MiB free under {data_dir}", advice)
 
 
@@ -222,37 +226,42 @@ def check_user_namespaces() -> Finding:
         return Finding(
             "user namespaces",
             State.DEGRADED,
-            f"sandboxes are weaker, and as root PostgreSQL needs another user: {refusal}",
+            f"as root, PostgreSQL needs another user: {refusal}",
             "sysctl kernel.unprivileged_userns_clone=1 user.max_user_namespaces=10000, or allow them in the "
             "container's seccomp profile.",
         )
     return Finding("user namespaces", State.OK, "can be made")
 
 
+def check_isolation(user: int = os.geteuid()) -> Finding:
+    """What keeps tasks from this machine and from each other today: nothing but the rights of their user."""
+    if user == 0:
+        meaning = "tasks run as root, without a sandbox: they can do everything"
+        return Finding("isolation", State.DEGRADED, meaning, "Run the agent as an ordinary user.")
+    return Finding("isolation", State.OK, "tasks run as the agent's user, without a sandbox: they can do what it can")
+
+
 def check_cgroups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Finding:
-    """Which control groups there are and whether limits can be set in them."""
+    """Which control groups there are and whether limits could be set in them."""
     kind = cgroup_kind(root)
     if kind is None:
-        advice = "Mount cgroup2 on /sys/fs/cgroup."
-        return Finding("cgroups", State.MISSING, "no control groups: limits are watched, not enforced", advice)
+        return Finding("cgroups", State.MISSING, f"no control groups; {_NO_LIMITS}", _NOTHING_TO_DO)
     closed = [name for name, path in _cgroup_places(root, own, kind) if not os.access(path, os.W_OK)]
     if closed:
         return Finding(
             "cgroups",
             State.DEGRADED,
-            f"{kind}, but {', '.join(closed)} cannot be written: limits are watched, not enforced",
-            "Run the agent as root, or with `systemd-run --user --scope -p Delegate=yes`.",
+            f"{kind}, but {', '.join(closed)} cannot be written; {_NO_LIMITS}",
+            _NOTHING_TO_DO,
         )
-    return Finding("cgroups", State.OK, f"{kind}, writable: limits are enforced")
+    return Finding("cgroups", State.OK, f"{kind}, writable; {_NO_LIMITS}")
 
 
 def check_bubblewrap(environ: Mapping[str, str]) -> Finding:
     found = shutil.which("bwrap", path=environ.get("PATH"))
     if found is None:
-        meaning = "tasks see this machine's files, processes and network"
-        advice = "Install it: `apt install bubblewrap` or `dnf install bubblewrap`."
-        return Finding("bubblewrap", State.MISSING, meaning, advice)
-    return Finding("bubblewrap", State.OK, f"{found}: tasks run in a sandbox")
+        return Finding("bubblewrap", State.MISSING, f"no `bwrap`; {_NOT_USED}", _NOTHING_TO_DO)
+    return Finding("bubblewrap", State.OK, f"{found}; {_NOT_USED}")
 
 
 def check_containers(environ: Mapping[str, str], root: Path = Path("/")) -> Finding:
@@ -260,12 +269,11 @@ def check_containers(environ: Mapping[str, str], root: Path = Path("/")) -> Find
     there = [path for path in _container_sockets(environ, root) if path.exists()]
     for path in there:
         if _answers(path):
-            return Finding("containers", State.OK, f"{path} answers: tasks with an `image` can run")
+            return Finding("containers", State.OK, f"{path} answers; {_NOT_USED}")
     if there:
-        advice = "Start the daemon, or join its group (docker)."
-        return Finding("containers", State.DEGRADED, f"{there[0]} exists but does not answer", advice)
-    meaning = "no Docker or Podman: tasks with an `image` cannot run here"
-    return Finding("containers", State.MISSING, meaning, "Install Docker or Podman if you need them.")
+        meaning = f"{there[0]} exists but does not answer; {_NOT_USED}"
+        return Finding("containers", State.DEGRADED, meaning, _NOTHING_TO_DO)
+    return Finding("containers", State.MISSING, f"no Docker or Podman; {_NOT_USED}", _NOTHING_TO_DO)
 
 
 def nearest_existing(path: Path) -> Path:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import click
 
 from headway.cli.output import FORMATS
+from headway.core.quantity import duration_ms
+from headway.core.refusal import Refused
 from headway.sdk.client import Client
 from headway.sdk.discovery import discover
 
@@ -52,10 +55,12 @@ def submission_options(command: Command) -> Command:
 
 def wishes(said: dict[str, object]) -> dict[str, object]:
     """Takes the submission options out of `said`, as the keys of a submission."""
-    names = ("tier", "name", "delay_tolerance", "execution_cap", "env", "tags")
+    names = ("tier", "name", "delay_tolerance", "eligible_at", "execution_cap", "cap_grace", "env", "tags")
     taken = {name: said.pop(name) for name in names}
-    attempts, resources = said.pop("max_attempts"), cast("dict[str, str]", said.pop("resources"))
-    taken["retry"] = {"max_attempts": attempts} if attempts else None
+    resources = cast("dict[str, str]", said.pop("resources"))
+    taken["retry"] = mentioned(
+        max_attempts=said.pop("max_attempts"), backoff=said.pop("backoff"), initial=said.pop("retry_initial")
+    )
     taken["resources"] = {name: number(value) for name, value in resources.items()}
     return {name: value for name, value in taken.items() if value}
 
@@ -66,6 +71,30 @@ def pairs(_: click.Context, option: click.Parameter, said: tuple[str, ...]) -> d
         if "=" not in pair or pair.startswith("="):
             raise click.BadParameter(f"expected NAME=VALUE, not {pair!r}", param=option)
     return dict(pair.split("=", 1) for pair in said)
+
+
+def moment(_: click.Context, option: click.Parameter, said: str | None) -> str | datetime | None:
+    """A time as it is said, or `+DURATION` from now."""
+    if said is None or not said.startswith("+"):
+        return said
+    later = duration_ms(said[1:], "")
+    if isinstance(later, Refused):
+        raise click.BadParameter(f"{said!r}: behind the +, {later.message}", param=option)
+    return datetime.now(UTC) + timedelta(milliseconds=later)
+
+
+def mentioned(**said: object) -> dict[str, object]:
+    """What was said at all: an option left out changes nothing."""
+    return {name: value for name, value in said.items() if value is not None and value != {}}
+
+
+def amounts(said: dict[str, str], there: object = None) -> dict[str, object] | None:
+    """Amounts by name, laid over those there are; `none` takes one away. None when nothing was said."""
+    if not said:
+        return None
+    before = cast("dict[str, object]", there) if isinstance(there, dict) else {}
+    found = {**before, **{name: number(value) for name, value in said.items()}}
+    return {name: value for name, value in found.items() if value != "none"}
 
 
 def number(text: str) -> int | float | str:
@@ -82,8 +111,12 @@ _SUBMISSION = [
     click.option("--tier", help="basic, regular, premium, or what the operator added."),
     click.option("--name", help="How lists call it."),
     click.option("--delay-tolerance", metavar="DURATION", help="How late it may start, such as 15m."),
+    click.option("--eligible-at", metavar="TIME", callback=moment, help="Not before: RFC 3339, or +15m from now."),
     click.option("--execution-cap", metavar="DURATION", help="How long it may run, such as 30m."),
+    click.option("--cap-grace", metavar="DURATION", help="From SIGTERM to SIGKILL, such as 5s."),
     click.option("--max-attempts", type=click.IntRange(1, 100), help="How often to try in all."),
+    click.option("--backoff", type=click.Choice(["exponential", "fixed"]), help="How the pauses between tries grow."),
+    click.option("--retry-initial", metavar="DURATION", help="The pause before the second try, such as 1s."),
     click.option("--env", multiple=True, metavar="K=V", callback=pairs, help="An environment variable."),
     click.option("--resources", multiple=True, metavar="K=V", callback=pairs, help="Such as cpu=2."),
     click.option("--tag", "tags", multiple=True, metavar="K=V", callback=pairs, help="A tag."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
 import click
 
@@ -67,6 +67,8 @@ def from_manifest(client: Client, name: str, wishes: dict[str, object]) -> Submi
     """The submission a manifest describes, its script uploaded."""
     with opened(name) as file:
         read = manifest.parse(file.read(manifest.MANIFEST_BYTES_MAX + 1), "stdin" if name == "-" else name)
+    if isinstance(rule := read.said.get("retry"), dict) and "retry" in wishes:
+        wishes = {**wishes, "retry": {**rule, **cast("dict[str, object]", wishes["retry"])}}
     script = read.said.get("script")
     if not isinstance(script, str) or script.startswith("sha256:"):
         return read.submission(**wishes)
@@ -95,7 +97,8 @@ def submit_lines(client: Client, name: str) -> int:
             refused += _print_batch(client.submit_lines(b"\n".join(lines)), first)
             first += len(lines)
     if refused:
-        click.echo(f"headway: {refused} lines were refused; the others are submitted", err=True)
+        lines_were = "line was" if refused == 1 else "lines were"
+        click.echo(f"headway: {refused} {lines_were} refused; the others are submitted", err=True)
     return trouble.USAGE if refused else trouble.OK
 
 

@@ -14,12 +14,19 @@ from headway.sdk.records import TaskRecord
 
 def wait(client: Client, ids: Sequence[str], timeout: float | None, *, follow: bool = False) -> list[TaskRecord]:
     """Waits for all of `ids`; answers them in order."""
+    pending = dict.fromkeys(ids)
+
+    def ended(record: TaskRecord) -> None:
+        pending.pop(record.id, None)
+        said_on_stderr(record)
+
     try:
         if follow:
             follow_log(client, ids[0])
-        final = client.all_finished(ids, timeout, said_on_stderr)
-    except TimeoutError as error:
-        raise trouble.Stopped(f"{error}. {_goes_on(ids)}", trouble.TIMEOUT) from None
+        final = client.all_finished(ids, timeout, ended)
+    except TimeoutError:
+        over = f"{_not_finished([*pending], len(set(ids)))} after {timeout or 0:g} s"
+        raise trouble.Stopped(f"{over}. {_goes_on([*pending])}", trouble.TIMEOUT) from None
     except KeyboardInterrupt:
         raise trouble.Stopped(f"detached. {_goes_on(ids)}", trouble.INTERRUPTED) from None
     return [final[task_id] for task_id in ids]
@@ -41,6 +48,12 @@ def said_on_stderr(record: TaskRecord) -> None:
     """Tells people of a task that ended."""
     why = f": {output.clean(record.reason.message)}" if record.reason and record.status != "done" else ""
     click.echo(f"{record.id} {record.status}{why}", err=True)
+
+
+def _not_finished(pending: Sequence[str], of: int) -> str:
+    if of == 1:
+        return f"task {pending[0]} is not finished"
+    return f"{len(pending)} of {of} tasks {'is' if len(pending) == 1 else 'are'} not finished"
 
 
 def _goes_on(ids: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: "90s", "15m", "1h30m", 90, "512Mi", 2."""
+"""Durations and sizes as people write them: "90s", "15m", "1h30m", 90, "90", "512Mi", 2."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from headway.core.refusal import Refused
 
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
+_SECONDS = re.compile(r"\d+(?:\.\d+)?")
 _SIZE_UNITS = {
     "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
 }  # fmt: skip
@@ -39,6 +40,8 @@ def _seconds(value: object) -> float | None:
         return float(value) if math.isfinite(value) and value >= 0 else None
     if not isinstance(value, str) or len(value) > 40:
         return None
+    if _SECONDS.fullmatch(value):  # a command line has only texts: `--delay-tolerance 0`
+        return float(value)
     parts = _DURATION_PART.findall(value)
     if not parts or "".join(number + unit for number, unit in parts) != value:
         return None

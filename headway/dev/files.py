@@ -1,5 +1,5 @@
-"""The files of a development server: its keys and the note that says where it is. All 0600, all written
-whole.
+"""The files of a development server: its keys, and the notes that say where it is to programs (JSON) and to
+shells. All 0600, all written whole.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import secrets
+import shlex
 import socket
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +29,7 @@ def keep_keys(path: Path) -> Keys:
         return Keys(said["client"], said["node"])
     except FileNotFoundError:
         keys = Keys(new_key(), new_key())
-        write_whole(path, keys._asdict())
+        write_json(path, keys._asdict())
         return keys
     except (ValueError, KeyError, TypeError):
         raise ValueError(f"{path} holds no keys; remove it, and new ones are made") from None
@@ -40,15 +41,24 @@ def new_key() -> str:
     return f"hw_{public}_{secrets.token_urlsafe(32)}"
 
 
-def write_whole(path: Path, said: object) -> None:
-    """Writes JSON that only its owner reads; a reader sees all of it or none."""
+def write_json(path: Path, said: object) -> None:
+    """Writes a note for programs."""
+    write_whole(path, json.dumps(said) + "\n")
+
+
+def write_exports(path: Path, url: str, key: str) -> None:
+    """Writes a note for shells: after `. PATH` the command line finds the server."""
+    write_whole(path, f"export HEADWAY_URL={shlex.quote(url)} HEADWAY_KEY={shlex.quote(key)}\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes what only its owner reads; a reader sees all of it or none."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     with contextlib.suppress(FileNotFoundError):
         unfinished.unlink()
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     with os.fdopen(os.open(unfinished, flags, 0o600), "w") as file:
-        json.dump(said, file)
-        file.write("\n")
+        file.write(text)
     unfinished.replace(path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import re
@@ -37,7 +38,7 @@ class Supervised:
         """Whether it has ever done what it is for; set by who knows."""
         self._words = words
         self._log = log
-        self._say = say
+        self._say = never_failing(say)
         self._environment: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
         self._process: asyncio.subprocess.Process | None = None
         self._stopping = False
@@ -138,25 +139,56 @@ class Supervised:
 
 
 class BoundedLog:
-    """A file that never grows beyond LOG_BYTES_MAX; the part before is kept as `.1`."""
+    """A file that never grows beyond LOG_BYTES_MAX; the part before is kept as `.1`.
+
+    A full disk costs lines, never the one who writes them: what cannot be kept is dropped and counted.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = path
         self._file = path.open("ab", buffering=0)
         self._size = path.stat().st_size
+        self._dropped = 0
 
     def write(self, piece: bytes) -> None:
-        """Appends."""
-        if self._size + len(piece) > LOG_BYTES_MAX:
-            self._file.close()
-            self._path.replace(self._path.with_name(self._path.name + ".1"))
-            self._file, self._size = self._path.open("ab", buffering=0), 0
-        self._size += self._file.write(piece)
+        """Appends, or drops what finds no space; the first line that does says how many are missing before it."""
+        gap = f"\n[lines that could not be written: {self._dropped}]\n".encode() if self._dropped else b""
+        try:
+            self._append(gap + piece)
+        except OSError:
+            self._dropped += 1
+        else:
+            self._dropped = 0
 
     def close(self) -> None:
         """Closes the file."""
         self._file.close()
+
+    def _append(self, piece: bytes) -> None:
+        if self._size + len(piece) > LOG_BYTES_MAX:
+            self._begin_anew()
+        written = self._file.write(piece)
+        self._size += written
+        if written < len(piece):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+
+    def _begin_anew(self) -> None:
+        with contextlib.suppress(FileNotFoundError):  # moved already, but then there was no space for the new one
+            self._path.replace(self._path.with_name(self._path.name + ".1"))
+        file = self._path.open("ab", buffering=0)
+        self._file.close()
+        self._file, self._size = file, 0
+
+
+def never_failing(say: Callable[[str], None]) -> Callable[[str], None]:
+    """A way to say things that goes on in silence when stderr is closed or on a full disk."""
+
+    def said(text: str) -> None:
+        with contextlib.suppress(OSError):
+            say(text)
+
+    return said
 
 
 def _is_trouble(line: bytes) -> bool:

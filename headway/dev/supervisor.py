@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -16,8 +17,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headway.dev import files
-from headway.dev.process import BoundedLog, GaveUp, Supervised
+from headway.dev.process import BoundedLog, GaveUp, Supervised, never_failing
 from headway.dev.readiness import node_is_ready
+from headway.sdk.discovery import default_data_dir
 from headway.store.data_dir import Held
 from headway.store.embedded import EmbeddedPostgres
 from headway.store.postgres_binaries import Binaries, Missing, PostgresUnavailable, find_binaries
@@ -52,12 +54,13 @@ class Supervisor:
     def __init__(self, settings: Settings, lock: Held, say: Callable[[str], None]) -> None:
         self._settings = settings
         self._lock = lock
-        self._say = say
+        self._say = say = never_failing(say)
         self.keys_file = settings.data / "keys.json"
         self._keys = files.keep_keys(self.keys_file)
         self.url = f"http://{_shown(settings.host)}:{settings.port}"
         self._server_ready = settings.data / "server.ready"
         self._server_ready.unlink(missing_ok=True)
+        self._exports = settings.data / "env.sh"
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         logs = settings.data / "logs"
@@ -97,7 +100,10 @@ class Supervisor:
             raise Trouble(f"not everything was ready after {READY_SECONDS:g} s; see {logs}") from None
         said = {"url": self.url, "key": self._keys.client, "pid": os.getpid()}
         for path in filter(None, (self._settings.data / "ready.json", self._settings.ready_file)):
-            files.write_whole(path, said)
+            files.write_json(path, said)
+        files.write_exports(self._exports, self.url, self._keys.client)
+        if self._settings.data != default_data_dir():  # there the command line looks by itself
+            self._say(f"in another shell: . {shlex.quote(str(self._exports))}")
         when_ready()
         if self._settings.demo:
             await self._show_demo()
@@ -138,7 +144,7 @@ class Supervisor:
 
     async def _end(self, tasks: Sequence[asyncio.Future[Any]]) -> None:
         """Agent, server, database, in this order: each can still say goodbye to the next."""
-        ready = [self._settings.data / "ready.json", self._settings.ready_file, self._server_ready]
+        ready = [self._settings.data / "ready.json", self._settings.ready_file, self._server_ready, self._exports]
         for path in filter(None, ready):
             path.unlink(missing_ok=True)
         await self._agent.stop(AGENT_STOP_SECONDS, self._hurry)

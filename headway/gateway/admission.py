@@ -1,4 +1,4 @@
-"""From what a client said to a row about to be stored: tiers, shapes, scripts, lane, id."""
+"""From what a client said to a row about to be stored: plan, tiers, shapes, scripts, lane, id."""
 
 from __future__ import annotations
 
@@ -6,18 +6,24 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import structlog
+
 from headway.core.lifecycle import Lane, State
 from headway.core.placement import shape_of
 from headway.core.refusal import Refused
 from headway.core.task import URGENT_TOLERANCE_MS, Admitted, Submission, Tier, admit
 from headway.gateway.auth import Caller
 from headway.gateway.issuing import Issuing
-from headway.store.cluster import ClusterStore
+from headway.gateway.within_plan import bounds_tasks, within
+from headway.store.accounts import AccountStore, Plan, PolicyRows
+from headway.store.database import GONE
 from headway.store.rows import NewTask, Template
 from headway.store.tasks import TaskStore
 
-TIERS_SECONDS = 5.0
+POLICY_SECONDS = 1.0
+"""How long a change of a plan or a tier may go unseen; to ask costs one look at one row."""
 SHAPES_MAX = 100_000
+_log = structlog.get_logger("headway.gateway")
 
 _ShapeInputs = tuple[str, tuple[tuple[str, int], ...], str, str | None]
 
@@ -25,28 +31,53 @@ _ShapeInputs = tuple[str, tuple[tuple[str, int], ...], str, str | None]
 class Admission:
     """Knows tiers, stored shapes and uploaded scripts, so that the usual submission asks the database nothing."""
 
-    def __init__(self, cluster: ClusterStore, tasks: TaskStore, issuing: Issuing) -> None:
-        self._cluster = cluster
+    def __init__(self, accounts: AccountStore, tasks: TaskStore, issuing: Issuing) -> None:
+        self._accounts = accounts
         self._tasks = tasks
         self._issuing = issuing
+        self._policy: PolicyRows | None = None
+        self._policy_until = 0.0
+        self._changes = 0
+        self._seen = 0
         self._tiers: dict[str, Tier] = {}
-        self._tiers_until = 0.0
         self._numbers: dict[_ShapeInputs, int] = {}
         self._bodies: dict[int, str] = {}
         self._stored: set[tuple[int, int]] = set()
         self._scripts: set[tuple[int, str]] = set()
 
-    async def tiers(self) -> dict[str, Tier]:
-        """The tiers there are; a change is seen within seconds."""
-        if time.monotonic() >= self._tiers_until:
-            self._tiers = await self._cluster.tiers()
-            self._tiers_until = time.monotonic() + TIERS_SECONDS
-        return self._tiers
+    def look_again(self) -> None:
+        """Plans or tiers were changed: no later submission is judged by the old ones."""
+        self._changes += 1
+
+    async def _plan_of(self, tenant: int) -> Plan:
+        now, known = time.monotonic(), self._policy
+        if known is None or tenant not in known.tenants or self._seen < self._changes or now >= self._policy_until:
+            self._policy_until = now + POLICY_SECONDS  # one looks, the others go on with what is known
+            await self._look()
+        assert self._policy is not None
+        return self._policy.plan_of(tenant)
+
+    async def _look(self) -> None:
+        """Reads plans and tiers if they were changed. What is known stays good while the database is away."""
+        changes, known = self._changes, self._policy.version if self._policy else 0
+        try:
+            fresh = await self._accounts.policy(known)
+        except GONE as fault:
+            if self._policy is None:
+                raise
+            _log.warning("policy_not_read", why=str(fault))
+            return
+        self._seen = max(self._seen, changes)
+        if fresh is not None and (self._policy is None or fresh.version > self._policy.version):
+            self._policy = fresh
+            self._tiers = {t.name: Tier(t.name, t.needs, t.default_cap_ms, t.max_cap_ms) for t in fresh.tiers.values()}
 
     async def admit(self, caller: Caller, said: Sequence[Submission]) -> list[NewTask | list[Refused]]:
         """Each submission as a row to store, or what is wrong with it."""
-        tiers = await self.tiers()
-        verdicts = [admit(one, tiers) for one in said]
+        plan = await self._plan_of(caller.tenant)
+        verdicts = [admit(one, self._tiers) for one in said]
+        if bounds_tasks(plan):
+            verdicts = [within(plan, one, verdict) for one, verdict in zip(said, verdicts, strict=True)]
         await self._look_up_scripts(caller.tenant, verdicts)
         rows = self._rows(caller, [verdict for verdict in verdicts if isinstance(verdict, Admitted)])
         await self._store_shapes(rows)

@@ -16,7 +16,14 @@ from headway.core.task import Submission
 from headway.gateway.admission import Admission
 from headway.gateway.auth import Authenticator, Caller
 from headway.gateway.batch import submit_batch
-from headway.gateway.decoding import SINGLE_BYTES_MAX, decode, expect_media_type, read_body
+from headway.gateway.decoding import (
+    SINGLE_BYTES_MAX,
+    decode,
+    expect_media_type,
+    read_body,
+    refuse_unknown,
+    whole,
+)
 from headway.gateway.problems import Problem, refused
 from headway.gateway.submitting import Submitting
 from headway.gateway.views import TaskView, attempt_view, new_task_view, task_view
@@ -175,7 +182,7 @@ class Api:
         caller = await self._caller(request)
         task = _task_id(request)
         view = await self._view(caller, task)
-        asked = _whole(request, "attempt", 0, least=0, most=32767)
+        asked = whole(request, "attempt", 0, least=0, most=32767)
         attempt = asked or view.attempt
         if request.query_params.get("follow", "0") in ("1", "true"):
             pieces = self._follow(caller, task, attempt, only=bool(asked))
@@ -232,17 +239,6 @@ class Api:
         ]
         return _json({"items": items})
 
-    async def me(self, request: Request) -> Response:
-        """Who the key stands for."""
-        caller = await self._caller(request)
-        return _json(
-            {
-                "tenant": await self._tenant(caller.tenant),
-                "role": caller.role,
-                "submitted_by": caller.submitted_by,
-            }
-        )
-
     async def _view(self, caller: Caller, task: int) -> TaskView:
         rows = await self._tasks.get(caller.tenant, [task])
         if not rows:
@@ -264,15 +260,6 @@ def _task_id(request: Request) -> int:
     return _parse_id(request.path_params["id"])
 
 
-def _whole(request: Request, name: str, default: int, *, least: int, most: int) -> int:
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
-        raise refused([Refused(name, f"expected a whole number from {least} to {most}")])
-    return int(text)
-
-
 def _seconds(request: Request, name: str) -> float:
     text = request.query_params.get(name, "0")
     try:
@@ -288,20 +275,16 @@ _LIST_PARAMETERS = frozenset({"status", "name", "tag", "limit", "cursor"})
 
 
 def _filter(request: Request) -> Filter:
+    refuse_unknown(request, _LIST_PARAMETERS)
     said = request.query_params
-    if unknown := [name for name in said if name not in _LIST_PARAMETERS]:
-        known = ", ".join(sorted(_LIST_PARAMETERS))
-        raise refused([Refused(name, f"there is no such filter; there are: {known}") for name in unknown])
-    if any("\0" in value for value in said.values()):
-        raise refused([Refused("", "must not contain a NUL character")])
     status = said.get("status")
     if status is not None and status not in STATUSES:
         raise refused([Refused("status", f"expected one of {', '.join(STATUSES)}")])
     tags = said.getlist("tag")
     if any(":" not in tag for tag in tags):
         raise refused([Refused("tag", "expected name:value")])
-    limit = _whole(request, "limit", 100, least=1, most=LIST_MAX)
-    before = _whole(request, "cursor", ID_MAX, least=0, most=ID_MAX)
+    limit = whole(request, "limit", 100, least=1, most=LIST_MAX)
+    before = whole(request, "cursor", ID_MAX, least=0, most=ID_MAX)
     return Filter(status, said.get("name"), dict(_pair(tag) for tag in tags), before, limit)
 
 

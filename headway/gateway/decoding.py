@@ -66,6 +66,26 @@ def expect_media_type(request: Request, *served: str) -> str:
     return said
 
 
+def whole(request: Request, name: str, default: int, *, least: int, most: int) -> int:
+    """A whole number of the query."""
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) < 20 and least <= int(text) <= most):
+        raise refused([Refused(name, f"expected a whole number from {least} to {most}")])
+    return int(text)
+
+
+def refuse_unknown(request: Request, known: frozenset[str]) -> None:
+    """Refuses what the query says beyond what is known, and NUL characters."""
+    said = request.query_params
+    if unknown := [name for name in said if name not in known]:
+        there_are = ", ".join(sorted(known))
+        raise refused([Refused(name, f"there is no such filter; there are: {there_are}") for name in unknown])
+    if any("\0" in value for value in said.values()):
+        raise refused([Refused("", "must not contain a NUL character")])
+
+
 def decode(raw: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     """The value in a JSON text, or the Problem that says what is wrong with it."""
     try:

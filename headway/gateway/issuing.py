@@ -32,6 +32,8 @@ class Issuing:
         self._now = now
         self._issuer: Issuer | None = None
         self._reserved_until_ms = 0
+        self._ahead_ms = 0
+        """How far the database's clock is ahead of ours: ids are stamped by it, our own may be wrong."""
 
     async def start(self) -> None:
         """Leases a number; waits for one if all are taken."""
@@ -50,7 +52,7 @@ class Issuing:
 
     def take(self, count: int) -> list[int]:
         """New ids."""
-        now_ms = int(self._now() * 1000)
+        now_ms = int(self._now() * 1000) + self._ahead_ms
         if self._issuer is None or self._issuer.used_until_ms >= self._reserved_until_ms:
             raise Problem(
                 "unavailable", "ids are not to be had for the moment: the database does not answer; try again"
@@ -64,16 +66,21 @@ class Issuing:
         if taken is None:
             return False
         number, used_until_ms = taken
-        now_ms = int((await self._cluster.hour()).timestamp() * 1000)
+        now_ms = await self._database_now_ms()
         self._issuer = Issuer(number, not_before_ms=max(used_until_ms, 0))
         self._reserved_until_ms = max(used_until_ms, now_ms) + MARGIN_MS
         return True
 
     async def _renew(self) -> None:
         assert self._issuer is not None
-        until = max(int(self._now() * 1000), self._issuer.used_until_ms) + MARGIN_MS
+        until = max(await self._database_now_ms(), self._issuer.used_until_ms) + MARGIN_MS
         if await self._cluster.renew_issuer(self._issuer.number, self._holder, LEASE_SECONDS, until):
             self._reserved_until_ms = until
         else:
             self._issuer = None
             await self._lease()
+
+    async def _database_now_ms(self) -> int:
+        now_ms = int((await self._cluster.hour()).timestamp() * 1000)
+        self._ahead_ms = now_ms - int(self._now() * 1000)
+        return now_ms

@@ -9,6 +9,7 @@ import msgspec
 
 from headway import wire
 from headway.core.task import Submission
+from headway.gateway import account_bodies, account_views
 from headway.gateway.api import WaitFor
 from headway.gateway.batch import BatchAnswer
 from headway.gateway.operations import Operation
@@ -22,6 +23,21 @@ _TYPES: dict[str, type] = {
     "BatchAnswer": BatchAnswer,
     "WaitFor": WaitFor,
     "Problem": ProblemDocument,
+    "TenantBody": account_bodies.TenantBody,
+    "TenantPatch": account_bodies.TenantPatch,
+    "Tenant": account_views.TenantView,
+    "PlanBody": account_bodies.PlanBody,
+    "PlanPatch": account_bodies.PlanPatch,
+    "Plan": account_views.PlanView,
+    "TierBody": account_bodies.TierBody,
+    "Tier": account_views.TierView,
+    "PoolPatch": account_bodies.PoolPatch,
+    "Pool": account_views.PoolView,
+    "KeyBody": account_bodies.KeyBody,
+    "Key": account_views.KeyView,
+    "NewKey": account_views.NewKeyView,
+    "PausedName": account_views.PausedNameView,
+    "Me": account_views.MeView,
 }
 _Doc = dict[str, object]
 

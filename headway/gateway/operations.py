@@ -23,6 +23,132 @@ class Operation(msgspec.Struct, frozen=True):
     secured: bool = True
 
 
+_ACCOUNTS = [
+    Operation(
+        "POST",
+        "/v1/tenants",
+        "createTenant",
+        "Makes a tenant",
+        201,
+        "Tenant",
+        "TenantBody",
+        problems=(*_BODY, "already_exists"),
+    ),
+    Operation(
+        "GET",
+        "/v1/tenants",
+        "listTenants",
+        "Lists the tenants by name",
+        200,
+        "list:Tenant",
+        query=("limit", "cursor"),
+        problems=("invalid",),
+    ),
+    Operation("GET", "/v1/tenants/{name}", "getTenant", "Shows a tenant", 200, "Tenant", problems=("not_found",)),
+    Operation(
+        "PATCH",
+        "/v1/tenants/{name}",
+        "changeTenant",
+        "Changes a tenant; what is left out stays",
+        200,
+        "Tenant",
+        "TenantPatch",
+        problems=(*_BODY, "not_found"),
+    ),
+    Operation(
+        "POST", "/v1/plans", "createPlan", "Makes a plan", 201, "Plan", "PlanBody", problems=(*_BODY, "already_exists")
+    ),
+    Operation("GET", "/v1/plans", "listPlans", "Lists the plans by name", 200, "list:Plan"),
+    Operation("GET", "/v1/plans/{name}", "getPlan", "Shows a plan", 200, "Plan", problems=("not_found",)),
+    Operation(
+        "PATCH",
+        "/v1/plans/{name}",
+        "changePlan",
+        "Changes a plan; what is left out stays",
+        200,
+        "Plan",
+        "PlanPatch",
+        problems=(*_BODY, "not_found"),
+    ),
+    Operation("GET", "/v1/tiers", "listTiers", "Lists the tiers by name", 200, "list:Tier"),
+    Operation("GET", "/v1/tiers/{name}", "getTier", "Shows a tier", 200, "Tier", problems=("not_found",)),
+    Operation(
+        "PUT",
+        "/v1/tiers/{name}",
+        "keepTier",
+        "Changes a tier, or makes it; what is left out stays",
+        200,
+        "Tier",
+        "TierBody",
+        problems=_BODY,
+    ),
+    Operation("GET", "/v1/pools", "listPools", "Lists the pools by name", 200, "list:Pool"),
+    Operation("GET", "/v1/pools/{name}", "getPool", "Shows a pool", 200, "Pool", problems=("not_found",)),
+    Operation(
+        "PATCH",
+        "/v1/pools/{name}",
+        "changePool",
+        "Changes a pool; what is left out stays",
+        200,
+        "Pool",
+        "PoolPatch",
+        problems=(*_BODY, "not_found"),
+    ),
+    Operation(
+        "POST",
+        "/v1/pools/{name}:pause",
+        "pausePool",
+        "Keeps a pool from starting tasks",
+        200,
+        "Pool",
+        problems=("not_found",),
+    ),
+    Operation(
+        "POST",
+        "/v1/pools/{name}:resume",
+        "resumePool",
+        "Lets a pool start tasks again",
+        200,
+        "Pool",
+        problems=("not_found",),
+    ),
+    Operation(
+        "POST", "/v1/keys", "createKey", "Makes a key, and tells it this once", 201, "NewKey", "KeyBody", problems=_BODY
+    ),
+    Operation(
+        "GET",
+        "/v1/keys",
+        "listKeys",
+        "Lists the keys in force",
+        200,
+        "list:Key",
+        query=("tenant", "limit", "cursor"),
+        problems=("invalid",),
+    ),
+    Operation("DELETE", "/v1/keys/{id}", "revokeKey", "Ends a key", 204, None, problems=("not_found",)),
+    Operation(
+        "GET", "/v1/names", "listPausedNames", "Lists the names of tasks that are paused", 200, "list:PausedName"
+    ),
+    Operation(
+        "POST",
+        "/v1/names/{name}:pause",
+        "pauseName",
+        "Keeps tasks of a name from starting",
+        200,
+        "PausedName",
+        problems=("invalid",),
+    ),
+    Operation(
+        "POST",
+        "/v1/names/{name}:resume",
+        "resumeName",
+        "Lets tasks of a name start again",
+        204,
+        None,
+        problems=("invalid", "not_found"),
+    ),
+]
+
 OPERATIONS = [
     Operation(
         "POST",
@@ -112,7 +238,8 @@ OPERATIONS = [
         problems=("too_large", "invalid"),
     ),
     Operation("GET", "/v1/nodes", "listNodes", "Lists the nodes", 200, "list:object"),
-    Operation("GET", "/v1/me", "whoAmI", "Who the key stands for", 200, "object"),
+    Operation("GET", "/v1/me", "whoAmI", "Who the key stands for, and what its plan allows", 200, "Me"),
+    *_ACCOUNTS,
 ]
 
 OPEN_OPERATIONS = [

@@ -16,6 +16,7 @@ TITLES: dict[str, tuple[int, str]] = {
     "forbidden": (403, "The key may not do this"),
     "not_found": (404, "There is no such thing"),
     "method_not_allowed": (405, "The resource does not do this"),
+    "already_exists": (409, "There is one by that name already"),
     "already_finished": (409, "The task is over"),
     "too_large": (413, "The body is too large"),
     "unsupported_media_type": (415, "The body's content type is not served here"),

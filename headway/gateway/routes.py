@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from headway.gateway.accounts import AccountsApi
 from headway.gateway.api import Api
 from headway.gateway.openapi import document
 from headway.gateway.operations import OPEN_OPERATIONS, OPERATIONS
@@ -21,7 +22,7 @@ from headway.gateway.problems import Problem
 from headway.store.database import GONE
 
 Endpoint = Callable[[Request], Awaitable[Response]]
-Ready = Callable[[], str | None]
+Ready = Callable[[], Awaitable[str | None]]
 """Why the server is not ready, or None."""
 _log = structlog.get_logger("headway.gateway")
 
@@ -38,10 +39,17 @@ class _IdConvertor(Convertor[str]):
         return value
 
 
+class _TaskNameConvertor(_IdConvertor):
+    """The name of a task, which may hold slashes and colons: `pkg.mod:function`."""
+
+    regex = ".+"
+
+
 register_url_convertor("id", _IdConvertor())
+register_url_convertor("task_name", _TaskNameConvertor())
 
 
-def _endpoints(api: Api) -> dict[str, Endpoint]:
+def _endpoints(api: Api, accounts: AccountsApi) -> dict[str, Endpoint]:
     """Who answers which operation."""
     return {
         "submitTask": api.submit,
@@ -55,20 +63,49 @@ def _endpoints(api: Api) -> dict[str, Endpoint]:
         "getTask": api.get,
         "uploadScript": api.upload_script,
         "listNodes": api.nodes,
-        "whoAmI": api.me,
+        "whoAmI": accounts.me,
+        "createTenant": accounts.create_tenant,
+        "listTenants": accounts.tenants,
+        "getTenant": accounts.tenant,
+        "changeTenant": accounts.change_tenant,
+        "createPlan": accounts.create_plan,
+        "listPlans": accounts.plans,
+        "getPlan": accounts.plan,
+        "changePlan": accounts.change_plan,
+        "listTiers": accounts.tiers,
+        "getTier": accounts.tier,
+        "keepTier": accounts.keep_tier,
+        "listPools": accounts.pools,
+        "getPool": accounts.pool,
+        "changePool": accounts.change_pool,
+        "pausePool": accounts.pause_pool,
+        "resumePool": accounts.resume_pool,
+        "createKey": accounts.create_key,
+        "listKeys": accounts.keys,
+        "revokeKey": accounts.revoke_key,
+        "listPausedNames": accounts.paused_names,
+        "pauseName": accounts.pause_name,
+        "resumeName": accounts.resume_name,
     }
 
 
-def application(api: Api, *, ready: Ready, metrics: Callable[[], bytes], more: Sequence[BaseRoute] = ()) -> Starlette:
+def application(
+    api: Api,
+    accounts: AccountsApi,
+    *,
+    ready: Ready,
+    metrics: Callable[[], bytes],
+    more: Sequence[BaseRoute] = (),
+) -> Starlette:
     """The whole HTTP face; `more` are routes of other services in this process (the agents' sessions)."""
     described = document([*OPERATIONS, *OPEN_OPERATIONS], version("headway"))
-    endpoints = _endpoints(api)
+    endpoints = _endpoints(api, accounts)
 
     async def livez(_: Request) -> Response:
         return Response("ok", media_type="text/plain")
 
     async def readyz(_: Request) -> Response:
-        why = ready()
+        why = await ready()
         return Response(why or "ok", 503 if why else 200, media_type="text/plain")
 
     async def show_metrics(_: Request) -> Response:
@@ -89,8 +126,9 @@ def application(api: Api, *, ready: Ready, metrics: Callable[[], bytes], more: S
 
 
 def _pattern(path: str) -> str:
-    """An id runs to the colon of the verb behind it, not over it."""
-    return re.sub(r"{id}", "{id:id}", path)
+    """An id or a name runs to the colon of the verb behind it, not over it; only the names of tasks may hold one."""
+    kind = "task_name" if path.startswith("/v1/names/") else "id"
+    return re.sub(r"{(\w+)}", rf"{{\1:{kind}}}", path)
 
 
 async def _problem(_: Request, fault: Exception) -> Response:

@@ -36,13 +36,13 @@ class Endings:
         self._store = store
         self._ended = ended
         self._chance = chance
-        self._waiting: deque[tuple[list[Ending], Session | None, int]] = deque()
+        self._waiting: deque[tuple[list[Ending], Session, int]] = deque()
         self._arrived = asyncio.Event()
         self.recorded = 0
         self.retried = asyncio.Event()
         """Set when a task was scheduled for another attempt: the timekeeper has something new to wait for."""
 
-    def add(self, endings: list[Ending], session: Session | None, sequence: int) -> None:
+    def add(self, endings: list[Ending], session: Session, sequence: int) -> None:
         """Takes endings in; the session is told when they are durable."""
         self._waiting.append((endings, session, sequence))
         self._arrived.set()
@@ -66,16 +66,15 @@ class Endings:
     async def run_once(self) -> int:
         """Makes durable what has gathered; answers how many."""
         frames = self._gather()
-        endings = [ending for more, _, _ in frames for ending in more]
+        endings = [(ending, session.node) for more, session, _ in frames for ending in more]
         if endings:
             await self.record(endings)
         for _, session, sequence in frames:
-            if session is not None:
-                session.settle(sequence)
+            session.settle(sequence)
         return len(endings)
 
-    def _gather(self) -> list[tuple[list[Ending], Session | None, int]]:
-        frames: list[tuple[list[Ending], Session | None, int]] = []
+    def _gather(self) -> list[tuple[list[Ending], Session, int]]:
+        frames: list[tuple[list[Ending], Session, int]] = []
         count = 0
         while self._waiting and (not frames or count + len(self._waiting[0][0]) <= BATCH_MAX):
             frames.append(self._waiting.popleft())
@@ -84,20 +83,20 @@ class Endings:
             self._arrived.clear()
         return frames
 
-    async def record(self, endings: Iterable[Ending]) -> None:
-        """Makes endings durable."""
+    async def record(self, endings: Iterable[tuple[Ending, int]]) -> None:
+        """Makes endings durable, each with the node it ran on."""
         good: list[End] = []
-        bad: list[Ending] = []
-        for ending in endings:
+        bad: list[tuple[Ending, int]] = []
+        for ending, node in endings:
             if ending.outcome == 0:
-                good.append(_end(ending, _DONE))
+                good.append(_end(ending, node, _DONE))
             else:
-                bad.append(ending)
+                bad.append((ending, node))
         again: list[End] = []
         if bad:
-            tries = await self._store.tries([(ending.tenant, ending.task) for ending in bad])
-            for ending in bad:
-                end = self._judge(ending, tries.get((ending.tenant, ending.task)))
+            tries = await self._store.tries([(ending.tenant, ending.task) for ending, _ in bad])
+            for ending, node in bad:
+                end = self._judge(ending, node, tries.get((ending.tenant, ending.task)))
                 (good if end.status is not None else again).append(end)
         if good:
             self._note(await self._store.finish(good))
@@ -109,21 +108,21 @@ class Endings:
         self.recorded += len(over)
         self._ended(over)
 
-    def _judge(self, ending: Ending, tries: Tries | None) -> End:
+    def _judge(self, ending: Ending, node: int, tries: Tries | None) -> End:
         """Whether the task failed for good or gets another attempt."""
         if tries is None:
-            return _end(ending, _FAILED)  # its lease is gone; the statement will match no row
+            return _end(ending, node, _FAILED)  # its lease is gone; the statement will match no row
         if ending.outcome in _FAULTLESS:
             delay = again_after_loss_ms(losses=tries.losses + 1)
-            return _end(ending, _FAILED if delay is None else None, delay_ms=delay or 0, counts=False)
+            return _end(ending, node, _FAILED if delay is None else None, delay_ms=delay or 0, counts=False)
         rule = _spec(tries.spec).retry
         delay = again_after_ms(
             rule, failures=tries.failures + 1, exit_code=ending.exit_code, chance=self._chance.random()
         )
-        return _end(ending, _FAILED if delay is None else None, delay_ms=delay or 0)
+        return _end(ending, node, _FAILED if delay is None else None, delay_ms=delay or 0)
 
 
-def _end(ending: Ending, status: int | None, *, delay_ms: int = 0, counts: bool = True) -> End:
+def _end(ending: Ending, node: int, status: int | None, *, delay_ms: int = 0, counts: bool = True) -> End:
     usage = None if ending.usage is None else msgspec.json.encode(ending.usage).decode()
     return End(
         ending.tenant,
@@ -139,6 +138,7 @@ def _end(ending: Ending, status: int | None, *, delay_ms: int = 0, counts: bool 
         ending.result,
         usage,
         ending.tail or None,
+        node,
         delay_ms,
         counts,
     )

@@ -62,6 +62,13 @@ class LeadershipLost(Exception):
     """Another server leads the pool now."""
 
 
+def _name_taken(name: str, seconds: float) -> str:
+    return (
+        f"another agent named {name!r} was here and may still run its tasks for {seconds:.0f} s; "
+        "give this one another --node name, or wait until it may not"
+    )
+
+
 class Leader:
     """Leads its pool when elected; otherwise stands by."""
 
@@ -234,6 +241,9 @@ class Leader:
             await self.farewell(rival)
             rival.close()
         before = await self._cluster.find_node(hello.node)
+        is_another = before is not None and before.home != hello.home and before.lease_seconds > 0
+        if before is not None and is_another and await self._cluster.owned_by([before.node]):
+            return Refused("name_taken", _name_taken(hello.node, before.lease_seconds))
         session.node = await self._join(hello)
         rows = await self._cluster.owned_by([session.node])
         same = before is not None and before.incarnation == hello.incarnation
@@ -263,6 +273,7 @@ class Leader:
             json.dumps(hello.labels),
             json.dumps(hello.functions),
             NODE_LEASE_SECONDS,
+            hello.home,
         )
 
     def _open_for_work(self, session: Session, owned: dict[Key, Row]) -> list[Key]:
@@ -295,7 +306,7 @@ class Leader:
             for line, task in await self._queue_store.release(unbegun):
                 self._refill.offer(line, [task])
         if lost:
-            await self._lose(lost, "the agent was restarted under it")
+            await self._lose(lost, owned, "the agent was restarted under it")
 
     async def _learn(self, rows: list[Row]) -> None:
         missing = {(row["tenant"], row["shape"]) for row in rows if not self.nodes.knows(row["shape"])}
@@ -392,7 +403,8 @@ class Leader:
                 rows = await self._cluster.owned_by(lapsed)
                 for node in lapsed:
                     self.books.strike_node(node)
-                await self._lose([Key(r["tenant"], r["id"], r["attempt"]) for r in rows], "its node fell silent")
+                owned = {Key(row["tenant"], row["id"], row["attempt"]): row for row in rows}
+                await self._lose(list(owned), owned, "its node fell silent")
 
     async def _stop_cancelled(self) -> None:
         """Repeats the order to stop what other gateways cancelled: they have no session to say it over."""
@@ -401,8 +413,8 @@ class Leader:
             if session is not None:
                 session.send(Kill([key]))
 
-    async def _lose(self, keys: list[Key], why: str) -> None:
+    async def _lose(self, keys: list[Key], owned: dict[Key, Row], why: str) -> None:
         _log.warning("attempts_lost", attempts=len(keys), why=why)
         await self.endings.record(
-            [Ending(key.tenant, key.task, key.attempt, Outcome.LOST.value, code="lost", message=why) for key in keys]
+            (Ending(*key, Outcome.LOST.value, code="lost", message=why), owned[key]["node"]) for key in keys
         )

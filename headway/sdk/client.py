@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
 
-from headway.sdk import conversations, errors
+from headway.sdk import administration, conversations, errors
 from headway.sdk.connections import Connections
 from headway.sdk.conversations import Conversation, Lost, Pause, Request, Response
 
@@ -58,6 +58,28 @@ class Operations:
     outcomes = Operation(conversations.outcomes)
     nodes = Operation(conversations.nodes)
     me = Operation(conversations.me)
+    create_tenant = Operation(administration.create_tenant)
+    tenants = Operation(administration.tenants)
+    tenant = Operation(administration.tenant)
+    change_tenant = Operation(administration.change_tenant)
+    create_plan = Operation(administration.create_plan)
+    plans = Operation(administration.plans)
+    plan = Operation(administration.plan)
+    change_plan = Operation(administration.change_plan)
+    tiers = Operation(administration.tiers)
+    tier = Operation(administration.tier)
+    keep_tier = Operation(administration.keep_tier)
+    pools = Operation(administration.pools)
+    pool = Operation(administration.pool)
+    change_pool = Operation(administration.change_pool)
+    pause_pool = Operation(administration.pause_pool)
+    resume_pool = Operation(administration.resume_pool)
+    create_key = Operation(administration.create_key)
+    keys = Operation(administration.keys)
+    revoke_key = Operation(administration.revoke_key)
+    paused_names = Operation(administration.paused_names)
+    pause_name = Operation(administration.pause_name)
+    resume_name = Operation(administration.resume_name)
 
 
 class Client(Operations):

@@ -165,7 +165,7 @@ def all_finished(
                 seen(record)
         pending = [one for one in pending if one not in final]
         if pending and until is not None and now() >= until:
-            raise TimeoutError(f"{len(pending)} of {len(ids)} tasks are not finished after {timeout:g} s")
+            raise TimeoutError(f"not finished after {timeout:g} s: {len(pending)} of {len(ids)}")
         if ended and len(ended) * 10 < len(asked):
             yield Pause(0.02)  # lets some more end, so that 1,000 tasks do not take 1,000 requests
     return final

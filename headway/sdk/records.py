@@ -58,6 +58,7 @@ class Attempt(msgspec.Struct, frozen=True):
     finished_at: datetime | None = None
     exit_code: int | None = None
     usage: dict[str, float] | None = None
+    log_bytes: int = 0
     tail: str | None = None
 
 
@@ -91,7 +92,9 @@ class Script(msgspec.Struct, frozen=True):
     size: int
 
 
-class _Items(msgspec.Struct, frozen=True):
+class Part(msgspec.Struct, frozen=True):
+    """Part of any list, its items as they are, and where it goes on."""
+
     items: list[dict[str, object]]
     next_cursor: str | None = None
 
@@ -100,7 +103,7 @@ class _Attempts(msgspec.Struct, frozen=True):
     items: list[Attempt]
 
 
-_items = msgspec.json.Decoder(_Items)
+_items = msgspec.json.Decoder(Part)
 _attempts = msgspec.json.Decoder(_Attempts)
 _object = msgspec.json.Decoder(dict[str, object])
 batch = msgspec.json.Decoder(Batch).decode
@@ -126,6 +129,11 @@ def attempts(body: bytes) -> list[Attempt]:
 def objects(body: bytes) -> list[dict[str, object]]:
     """The items of any list, as they are."""
     return _items.decode(body).items
+
+
+def part(body: bytes) -> Part:
+    """The part of any list in an answer."""
+    return _items.decode(body)
 
 
 def anything(body: bytes) -> dict[str, object]:

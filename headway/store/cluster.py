@@ -1,4 +1,4 @@
-"""Who may do what: leadership, issuer numbers, nodes, keys and tiers."""
+"""Who may do what: leadership, issuer numbers, nodes and keys."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from datetime import datetime
 
 import msgspec
 
-from headway.core.task import Tier
 from headway.store.database import Database, Row
 from headway.store.statements import statements
 
@@ -27,8 +26,9 @@ class NodeRow(msgspec.Struct, frozen=True):
 
     node: int
     incarnation: str
-    connected: bool
-    lapsed: bool
+    home: str
+    lease_seconds: float
+    """How long its lease still lasts; negative when it ran out."""
 
 
 class ClusterStore:
@@ -67,11 +67,11 @@ class ClusterStore:
         return None if row is None else NodeRow(*row)
 
     async def join_node(
-        self, name: str, incarnation: str, capacity: str, labels: str, functions: str, lease_seconds: float
+        self, name: str, incarnation: str, capacity: str, labels: str, functions: str, lease_seconds: float, home: str
     ) -> int:
         """Begins a node's session; answers its number."""
         row = await self._database.fetchrow(
-            _SQL["join_node"], self._pool, name, incarnation, capacity, labels, functions, lease_seconds
+            _SQL["join_node"], self._pool, name, incarnation, capacity, labels, functions, lease_seconds, home
         )
         assert row is not None
         return row["node"]
@@ -96,31 +96,19 @@ class ClusterStore:
         """All nodes by name."""
         return await self._database.fetch(_SQL["nodes"], self._pool)
 
-    async def tiers(self) -> dict[str, Tier]:
-        """All tiers by name."""
-        rows = await self._database.fetch(_SQL["tiers"])
-        return {
-            r["name"]: Tier(
-                r["name"],
-                msgspec.json.decode(r["needs"], type=dict[str, int]),
-                r["default_cap_ms"],
-                r["max_cap_ms"],
-            )
-            for r in rows
-        }
-
     async def tenants(self) -> dict[int, str]:
         """Tenants' names by number."""
         return {row["tenant"]: row["name"] for row in await self._database.fetch(_SQL["tenants"])}
 
     async def key(self, key_id: str) -> ApiKey | None:
-        """A key by its public part."""
+        """A key in force by its public part."""
         row = await self._database.fetchrow(_SQL["key"], key_id)
         return None if row is None else ApiKey(*row)
 
-    async def keep_key(self, key: ApiKey) -> None:
-        """Makes a key valid."""
-        await self._database.execute(_SQL["keep_key"], key.key_id, key.tenant, key.role, key.digest)
+    async def keep_key(self, key: ApiKey) -> bool:
+        """Makes a key valid; False when it was revoked before."""
+        row = await self._database.fetchrow(_SQL["keep_key"], key.key_id, key.tenant, key.role, key.digest)
+        return row is not None and row["valid"]
 
     async def hour(self) -> datetime:
         """The database's clock."""

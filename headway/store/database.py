@@ -32,7 +32,8 @@ GONE = (
     asyncpg.CannotConnectNowError,
     asyncpg.ConnectionDoesNotExistError,
     asyncpg.InterfaceError,
-    asyncpg.TooManyConnectionsError,
+    asyncpg.InsufficientResourcesError,  # no disk, memory or connection left: passes, or an operator sees to it
+    asyncpg.ReadOnlySQLTransactionError,  # connected to what is a standby by now
 )
 """What a statement raises when the database went away under it; the caller may not assume that it did nothing."""
 

@@ -84,7 +84,7 @@ async def _lay_foundation(connection: asyncpg.Connection) -> None:
         return
     try:
         await connection.execute(_FOUNDATION)
-    except (asyncpg.UniqueViolationError, asyncpg.DuplicateTableError):
+    except (asyncpg.UniqueViolationError, asyncpg.DuplicateTableError, asyncpg.DuplicateObjectError):
         await connection.execute(_FOUNDATION)
 
 

@@ -78,6 +78,7 @@ class QueueStore:
             [end.tail for end in ends],
             [end.delay_ms for end in ends],
             [int(end.counts) for end in ends],
+            [end.node for end in ends],
         )
         return [(row[0], row[1]) for row in rows if row[3] is not None]
 

@@ -82,6 +82,7 @@ class End(msgspec.Struct, frozen=True, gc=False):
     result: str | None
     usage: str | None
     tail: bytes | None
+    node: int | None = None
     delay_ms: int = 0
     counts: bool = True
     """Whether it counts as a failure of the task (a lost node does not)."""

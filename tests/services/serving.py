@@ -25,6 +25,11 @@ class Serving:
 
     url: str
     http: httpx2.AsyncClient
+    task: asyncio.Task[None]
+
+    def stop(self) -> None:
+        """Stops the server before its test ends."""
+        self.task.cancel()
 
 
 @asynccontextmanager
@@ -42,7 +47,7 @@ async def a_server(database_url: str, directory: Path) -> AsyncIterator[Serving]
         url = json.loads(ready.read_text())["url"]
         headers = {"Authorization": f"Bearer {CLIENT_KEY}"}
         async with httpx2.AsyncClient(base_url=url, headers=headers, timeout=30) as http:
-            yield Serving(url, http)
+            yield Serving(url, http, task)
     finally:
         task.cancel()
         await asyncio.wait([task], timeout=15)

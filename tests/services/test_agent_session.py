@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.agent.agent import Agent
+from headway.agent.agent import Agent, CannotRun
 from headway.agent.leftovers import MARKER, environment
 from headway.wire import Ack, Outcome
 from tests.services.agent_leader import (
@@ -202,7 +202,7 @@ async def test_an_agent_can_be_stopped_before_it_finds_a_leader(tmp_path: Path):
 
 async def test_a_data_directory_belongs_to_one_agent(tmp_path: Path):
     async with a_leader() as leader, an_agent(leader, tmp_path / "n1"):
-        with pytest.raises(RuntimeError, match="another agent"):
+        with pytest.raises(CannotRun, match="another agent"):
             await Agent(settings(leader, tmp_path / "n1")).run()
 
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import pytest
 
 from headway import cli
 from headway.cli import trouble
-from headway.sdk import errors
+from headway.sdk import errors, records
 from tests.services.api_double import KEY, Api, serving
 
 
@@ -68,6 +69,35 @@ def test_run_prints_the_id_and_nothing_else(api: Api, headway: Headway):
     }
 
 
+def test_how_a_task_is_retried_and_when_it_may_start_can_be_said(api: Api, headway: Headway):
+    said = headway(
+        *("run", "--delay-tolerance", "0", "--eligible-at", "2026-11-18T20:00:00Z", "--cap-grace", "1s"),
+        *("--max-attempts", "3", "--backoff", "fixed", "--retry-initial", "250ms", "--", "true"),
+    )
+    assert said == (0, "1000\n", "")
+    assert api.tasks["1000"]["said"] == {
+        "command": ["true"],
+        "delay_tolerance": "0",
+        "eligible_at": "2026-11-18T20:00:00Z",
+        "cap_grace": "1s",
+        "retry": {"max_attempts": 3, "backoff": "fixed", "initial": "250ms"},
+    }
+
+
+def test_a_start_can_be_said_from_now_on(api: Api, headway: Headway):
+    before = datetime.now(UTC)
+    assert headway("run", "--eligible-at", "+1h30m", "--", "true").code == 0
+    later = datetime.fromisoformat(api.tasks["1000"]["said"]["eligible_at"]) - timedelta(hours=1.5)
+    assert before - timedelta(milliseconds=1) <= later <= datetime.now(UTC)
+
+
+@pytest.mark.parametrize("time", ["+soon", "tomorrow"])
+def test_a_start_that_is_no_time_is_a_mistake_of_the_caller(headway: Headway, time: str):
+    said = headway("run", "--eligible-at", time, "--", "true")
+    assert said.code == 2
+    assert "eligible" in said.err
+
+
 @pytest.mark.parametrize(("status", "code"), [("done", 0), ("failed", 10), ("cancelled", 11)])
 def test_waiting_ends_with_what_became_of_the_task(api: Api, headway: Headway, status: str, code: int):
     api.finish = {"status": status, "reason": {"code": "x", "message": "because"}}
@@ -78,7 +108,23 @@ def test_waiting_ends_with_what_became_of_the_task(api: Api, headway: Headway, s
 def test_waiting_too_long_says_how_to_go_on(headway: Headway):
     said = headway("run", "--wait", "--timeout", "0", "--", "sleep", "9")
     assert (said.code, said.out) == (124, "1000\n")
-    assert "headway wait 1000" in said.err
+    assert "task 1000 is not finished after 0 s. The task goes on; `headway wait 1000`" in said.err
+
+
+@pytest.mark.parametrize(
+    ("finished", "told"),
+    [
+        (["1000"], "1 of 2 tasks is not finished after 0 s. The task goes on; `headway wait 1001`"),
+        ([], "2 of 2 tasks are not finished after 0 s. The tasks go on; `headway wait 1000 1001`"),
+    ],
+)
+def test_what_is_not_finished_is_counted(api: Api, headway: Headway, finished: list[str], told: str):
+    for _ in range(2):
+        headway("run", "--", "true")
+    for task_id in finished:
+        api.tasks[task_id]["status"] = "done"
+    said = headway("wait", "--timeout", "0", "1000", "1001")
+    assert (said.code, told in said.err) == (124, True)
 
 
 def test_following_prints_the_log_alone_on_stdout(api: Api, headway: Headway):
@@ -123,6 +169,12 @@ def test_a_manifest_finds_its_script_beside_itself(api: Api, headway: Headway):
     assert said["script"].startswith("sha256:")
 
 
+def test_an_option_replaces_one_key_of_the_retry_rule_of_a_manifest(api: Api, headway: Headway):
+    manifest = b"command: [x]\nretry: {max_attempts: 5, never_on_exit: [64]}\n"
+    assert headway("submit", "-f", "-", "--max-attempts", "2", stdin=manifest).code == 0
+    assert api.tasks["1000"]["said"]["retry"] == {"max_attempts": 2, "never_on_exit": [64]}
+
+
 def test_a_wrong_manifest_uploads_nothing(api: Api, headway: Headway):
     said = headway("submit", "-f", "-", stdin=b"script: ./x.sh\ndelay_tolerence: 5s\n")
     assert said.code == 2
@@ -135,6 +187,7 @@ def test_json_lines_are_submitted_in_bulk_and_refusals_are_told(api: Api, headwa
     said = headway("submit", "--jsonl", "-", stdin=lines)
     assert (said.code, said.out) == (2, "1000\n1001\n")
     assert "task 2: there is no tier 'nope'" in said.err
+    assert "headway: 1 line was refused; the others are submitted" in said.err
     assert api.requests == ["POST /v1/tasks:batch"]
 
 
@@ -160,6 +213,13 @@ def test_show_has_the_attempts_and_the_end_of_the_log(api: Api, headway: Headway
     headway("run", "--", "true")
     assert "ZeroDivisionError" in headway("show", "1000").out
     assert json.loads(headway("show", "1000", "-o", "json").out)["attempts"][0]["outcome"] == "failed"
+
+
+def test_show_says_how_much_each_attempt_printed(headway: Headway, monkeypatch: pytest.MonkeyPatch):
+    (attempt,) = records.attempts(b'{"items": [{"attempt": 1, "log_bytes": 14}]}')
+    monkeypatch.setattr("headway.sdk.client.Client.attempts", lambda *_: [attempt])
+    headway("run", "--", "true")
+    assert json.loads(headway("show", "1000", "-o", "json").out)["attempts"][0]["log_bytes"] == 14
 
 
 def test_logs_are_bytes_as_they_are(api: Api, headway: Headway):

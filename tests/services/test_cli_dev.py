@@ -7,12 +7,15 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import resource
+import shlex
 import signal
 import socket
 import stat
+import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -122,6 +125,62 @@ def test_a_log_never_outgrows_its_bound(tmp_path: Path):
     assert sizes == {"server.log": process.LOG_BYTES_MAX - 1, "server.log.1": process.LOG_BYTES_MAX - 1}
 
 
+def test_a_full_disk_costs_a_log_lines_and_nothing_else(tmp_path: Path):
+    log = BoundedLog(tmp_path / "server.log")
+    log.write(b"one\n")
+    with no_file_beyond(8):
+        for line in (b"two, which is torn\n", b"three\n", b"four\n"):
+            log.write(line)
+    log.write(b"five\n")
+    log.write(b"six\n")
+    log.close()
+    kept = (tmp_path / "server.log").read_text().splitlines()
+    assert kept == ["one", "two,", "[lines that could not be written: 3]", "five", "six"]
+
+
+def test_a_log_without_space_for_its_next_file_finds_it_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(process, "LOG_BYTES_MAX", 64)
+    logs = tmp_path / "logs"
+    log = BoundedLog(logs / "server.log")
+    log.write(b"x" * 64)
+    logs.rename(tmp_path / "away")
+    log.write(b"lost\n")
+    logs.mkdir()
+    log.write(b"kept\n")
+    log.close()
+    assert (logs / "server.log").read_text().endswith("\nkept\n")
+
+
+async def test_a_process_does_not_notice_that_neither_its_log_nor_the_terminal_can_be_written(tmp_path: Path):
+    (tmp_path / "server.log").symlink_to("/dev/full")
+    arrived = asyncio.Event()
+
+    def say(text: str) -> None:
+        if text == "server: error: all of it was read":
+            arrived.set()
+        raise OSError("No space left on device")
+
+    program = "print('error: x\\n' * 50_000 + 'error: all of it was read', flush=True); import sys; sys.stdin.read()"
+    log = BoundedLog(tmp_path / "server.log")
+    child = Supervised("server", [sys.executable, "-c", program], log, say)
+    running = asyncio.ensure_future(child.run())
+    await asyncio.wait_for(arrived.wait(), PATIENCE)
+    assert child.pid is not None
+    await child.stop(5.0, asyncio.Event())
+    await asyncio.wait_for(running, PATIENCE)
+    log.close()
+
+
+def test_a_shell_finds_the_server_after_one_line(tmp_path: Path):
+    path = tmp_path / "a directory" / "env.sh"
+    path.parent.mkdir()
+    files.write_exports(path, "http://[::1]:8642", "hw_x")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    words = f". {shlex.quote(str(path))} && env"
+    printed = subprocess.check_output(["sh", "-c", words], text=True, env={"PATH": os.defpath}).splitlines()
+    assert {"HEADWAY_URL=http://[::1]:8642", "HEADWAY_KEY=hw_x"} <= set(printed)
+
+
 def test_keys_are_made_once_and_only_their_owner_reads_them(tmp_path: Path):
     keys = files.keep_keys(tmp_path / "keys.json")
     assert all(re.fullmatch(r"hw_[a-z2-7]{8}_[A-Za-z0-9_-]{43}", key) for key in keys)
@@ -163,6 +222,17 @@ def test_without_a_home_a_directory_must_be_named(monkeypatch: pytest.MonkeyPatc
     monkeypatch.delenv("XDG_DATA_HOME", raising=False)
     assert cli.execute(["dev"]) == 2
     assert "--data DIR" in capfd.readouterr().err
+
+
+@contextmanager
+def no_file_beyond(size: int) -> Iterator[None]:
+    """What is written beyond fails, as on a full disk (EFBIG: Python ignores SIGXFSZ)."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def alive(pid: int) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -23,6 +25,7 @@ class Dev(NamedTuple):
     process: subprocess.Popen[str]
     client: headway.Client
     data: Path
+    said: str
 
     def children(self) -> list[int]:
         task = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
@@ -43,7 +46,7 @@ def headway_dev(data: Path) -> Iterator[Dev]:
         ready = json.loads((data / "ready.json").read_text())
         assert ready["pid"] == process.pid
         with headway.Client(ready["url"], ready["key"]) as client:
-            yield Dev(process, client, data)
+            yield Dev(process, client, data, said)
     finally:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -65,6 +68,18 @@ def test_it_runs_tasks_and_stops_without_a_trace(tmp_path: Path):
         assert len(children) == 3
         assert all(ended(child) for child in children)
         assert not (tmp_path / "data" / "ready.json").exists()
+
+
+def test_the_line_it_prints_for_other_shells_can_be_pasted(tmp_path: Path):
+    with headway_dev(tmp_path / "some data") as dev:
+        (line,) = re.findall(r"in another shell: (.+)", dev.said)
+        words = [sys.executable, "-m", "headway.cli", "run", "--delay-tolerance", "0", "--", "true"]
+        pasted = f"{line}\n{shlex.join(words)}"
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADWAY_")}
+        environment |= {"HOME": str(tmp_path)}
+        printed = subprocess.check_output(["sh", "-c", pasted], text=True, env=environment, timeout=PATIENCE)
+        assert dev.client.finished(printed.strip(), PATIENCE).status == "done"
+    assert not (tmp_path / "some data" / "env.sh").exists()
 
 
 def test_nothing_outlives_it_when_it_is_killed_and_nothing_is_lost(tmp_path: Path):

@@ -19,6 +19,7 @@ from headway.cli.doctor import (
     check_cores,
     check_data_dir,
     check_files,
+    check_isolation,
     check_loopback,
     check_memory,
     check_postgres_user,
@@ -42,7 +43,7 @@ def test_a_machine_that_runs_these_tests_can_run_headway_dev(tmp_path: Path):
 
 
 def test_json_goes_to_stdout_and_the_exit_code_is_zero(tmp_path: Path):
-    result = CliRunner().invoke(command, ["-o", "json", "--data-dir", str(tmp_path / "new")])
+    result = CliRunner().invoke(command, ["-o", "json", "--data", str(tmp_path / "new")])
     assert result.exit_code == 0
     assert {"name", "state", "meaning", "next", "required"} == set(json.loads(result.stdout)[0])
     assert not (tmp_path / "new").exists(), "the doctor changes nothing"
@@ -50,7 +51,7 @@ def test_json_goes_to_stdout_and_the_exit_code_is_zero(tmp_path: Path):
 
 def test_without_postgresql_the_exit_code_is_one_and_the_reason_is_said(tmp_path: Path):
     result = CliRunner().invoke(
-        command, ["--data-dir", str(tmp_path)], env={"HEADWAY_PG_BIN": "/nowhere", "COLUMNS": "200"}
+        command, ["--data", str(tmp_path)], env={"HEADWAY_PG_BIN": "/nowhere", "COLUMNS": "200"}
     )
     assert result.exit_code == 1
     assert "HEADWAY_PG_BIN is /nowhere" in result.stdout
@@ -140,6 +141,17 @@ def test_cgroups_are_told_apart(tmp_path: Path, present: list[str], kind: str | 
     finding = check_cgroups(tmp_path / "cgroup", tmp_path / "own")
     assert doctor_module.cgroup_kind(tmp_path / "cgroup") == kind
     assert finding.state is (State.OK if kind else State.MISSING)
+
+
+def test_nothing_is_claimed_that_is_not_used(tmp_path: Path):
+    said = " ".join(finding.meaning for finding in examine(os.environ, tmp_path))
+    assert "without a sandbox" in said
+    assert not [claim for claim in ("in a sandbox", "enforced", "`image`", "can run") if claim in said]
+
+
+def test_tasks_as_root_are_worth_a_warning():
+    assert check_isolation(0).state is State.DEGRADED
+    assert check_isolation(1000).state is State.OK
 
 
 def test_no_bubblewrap_is_said(tmp_path: Path):

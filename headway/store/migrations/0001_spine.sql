@@ -59,6 +59,7 @@ create table node (
     node int not null,
     name text not null,
     incarnation text not null,
+    home text not null,
     capacity json not null,
     labels json not null,
     functions json not null,

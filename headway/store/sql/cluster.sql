@@ -22,9 +22,11 @@ update leadership set lease_until = clock_now() - interval '1 second' where pool
 select epoch, server from leadership where pool = $1 and lease_until >= clock_now()
 
 -- name: take_issuer
--- The lowest number of this pool whose lease ran out, or the lowest that no pool has had.
+-- The lowest number of this pool whose lease ran out, or the lowest that no pool has had. One whose stamps run far
+-- ahead of the clock (which then stood wrong) rests until the clock has caught up.
 with free as (
-    select issuer, used_until_ms from issuer where pool = $1 and lease_until < clock_now()
+    select issuer, used_until_ms from issuer
+    where pool = $1 and lease_until < clock_now() and used_until_ms < extract(epoch from clock_now()) * 1000 + 2 * $4
     order by issuer limit 1 for update skip locked
 ), fresh as (
     select (select coalesce(max(issuer) + 1, 0) from issuer)::smallint as issuer where not exists (select from free)
@@ -55,16 +57,17 @@ select issuer, pool from issuer
 
 -- name: join_node
 -- A node's session begins. `other` tells that the row belonged to another start of the agent.
-insert into node as n (pool, node, name, incarnation, capacity, labels, functions, connected, lease_until, seen_at)
-values ($1, (select coalesce(max(node), 0) + 1 from node where pool = $1), $2, $3, $4, $5, $6, true,
+insert into node as n (pool, node, name, incarnation, capacity, labels, functions, home, connected, lease_until, seen_at)
+values ($1, (select coalesce(max(node), 0) + 1 from node where pool = $1), $2, $3, $4, $5, $6, $8, true,
         clock_now() + $7 * interval '1 second', clock_now())
 on conflict (pool, name) do update
-set incarnation = $3, capacity = $4, labels = $5, functions = $6, connected = true,
+set incarnation = $3, capacity = $4, labels = $5, functions = $6, home = $8, connected = true,
     lease_until = clock_now() + $7 * interval '1 second', seen_at = clock_now()
 returning node
 
 -- name: find_node
-select node, incarnation, connected, lease_until < clock_now() as lapsed from node where pool = $1 and name = $2
+select node, incarnation, home, extract(epoch from lease_until - clock_now())::float8 as lease_seconds
+from node where pool = $1 and name = $2
 
 -- name: renew_nodes
 update node set lease_until = clock_now() + $3 * interval '1 second', seen_at = clock_now(), connected = true
@@ -80,7 +83,7 @@ where n.pool = $1 and n.lease_until < clock_now() and not (n.node = any($2::int[
   and exists (select from queue q where q.pool = $1 and q.state >= 2 and q.node = n.node)
 
 -- name: owned_by
-select tenant, id, attempt, state, shape, execution_cap_ms from queue
+select tenant, id, attempt, node, state, shape, execution_cap_ms from queue
 where pool = $1 and state >= 2 and node = any($2::int[])
 
 -- name: nodes
@@ -89,15 +92,14 @@ select node, name, capacity, labels, functions, connected, seen_at from node whe
 -- name: tenants
 select tenant, name from tenant order by tenant
 
--- name: tiers
-select name, needs, default_cap_ms, max_cap_ms from tier
-
 -- name: key
-select key_id, tenant, role, digest from api_key where key_id = $1
+select key_id, tenant, role, digest from api_key where key_id = $1 and revoked_at is null
 
 -- name: keep_key
-insert into api_key (key_id, tenant, role, digest) values ($1, $2, $3, $4)
-on conflict (key_id) do update set digest = $4
+-- A key that was revoked stays so.
+insert into api_key as k (key_id, tenant, role, digest) values ($1, $2, $3, $4)
+on conflict (key_id) do update set digest = $4, role = $3
+returning k.revoked_at is null as valid
 
 -- name: hour
 select clock_now() as now

@@ -70,7 +70,9 @@ with said as materialized (
 insert into attempt (pool, tenant, id, attempt, outcome, status, node, exit_code, log_bytes, started_at, finished_at,
                      code, message, result, usage, tail)
 select $1, tenant, id, attempt, outcome, case when state = 4 and status = 3 then 4 else status end, node, exit_code,
-       log_bytes, clock_now() - ran_ms * interval '1 millisecond', clock_now(), code, message, result, usage, tail
+       log_bytes, clock_now() - ran_ms * interval '1 millisecond', clock_now(),
+       case when state = 4 and status = 3 then 'cancelled' else code end,
+       case when state = 4 and status = 3 then 'cancelled while it ran' else message end, result, usage, tail
 from gone
 returning tenant, id, attempt, status
 
@@ -78,8 +80,10 @@ returning tenant, id, attempt, status
 -- Ends attempts whose task gets another one after a delay. What was being cancelled ends here instead.
 with said as materialized (
     select $1::smallint as pool, s.* from unnest($2::int[], $3::bigint[], $4::smallint[], $5::smallint[], $6::bigint[], $7::int[], $8::bigint[],
-                         $9::text[], $10::text[], $11::json[], $12::bytea[], $13::bigint[], $14::smallint[])
-        as s (tenant, id, attempt, outcome, ran_ms, exit_code, log_bytes, code, message, usage, tail, delay_ms, failure)
+                         $9::text[], $10::text[], $11::json[], $12::bytea[], $13::bigint[], $14::smallint[],
+                         $15::int[])
+        as s (tenant, id, attempt, outcome, ran_ms, exit_code, log_bytes, code, message, usage, tail, delay_ms, failure,
+              node)
 ), again as (
     update queue q
     set state = 0, node = null, epoch = null, claimed_at = null, started_at = null,
@@ -96,10 +100,12 @@ with said as materialized (
       and q.attempt = said.attempt and q.state + 0 = 4
     returning 4::smallint as status, said.*
 )
-insert into attempt (pool, tenant, id, attempt, outcome, status, exit_code, log_bytes, started_at, finished_at,
+insert into attempt (pool, tenant, id, attempt, outcome, status, node, exit_code, log_bytes, started_at, finished_at,
                      code, message, usage, tail)
-select $1, tenant, id, attempt, outcome, status, exit_code, log_bytes,
-       clock_now() - ran_ms * interval '1 millisecond', clock_now(), code, message, usage, tail
+select $1, tenant, id, attempt, outcome, status, node, exit_code, log_bytes,
+       clock_now() - ran_ms * interval '1 millisecond', clock_now(),
+       case when status = 4 then 'cancelled' else code end,
+       case when status = 4 then 'cancelled while it ran' else message end, usage, tail
 from (select * from again union all select * from cancelled) as ended
 returning tenant, id, attempt, status
 

@@ -1,0 +1,57 @@
+"""How the groups of administration (`tenant`, `plan`, `tier`, `pool`, `key`) show what they are about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import cast
+
+from headway.cli import output
+from headway.cli.output import Column
+
+AGE: Column = ("AGE", lambda item: output.ago(item.get("created_at"), datetime.now(UTC)))
+
+
+def text(name: str) -> Column:
+    """A column with a field as it is."""
+    return name.upper(), lambda item: _cell(item.get(name))
+
+
+def seconds(name: str) -> Column:
+    """A column with a duration: 90s, 30m, 6h."""
+    return name.upper(), lambda item: _duration(item.get(name))
+
+
+def _cell(value: object) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else ""
+        case dict():
+            amounts = cast("Mapping[str, object]", value)
+            return ",".join(f"{name}={_size(name, amount)}" for name, amount in amounts.items())
+        case list():
+            return ",".join(str(one) for one in cast("list[object]", value))
+        case str():
+            return value
+        case _:
+            return json.dumps(value)
+
+
+def _size(name: str, amount: object) -> str:
+    if name in ("memory", "disk") and isinstance(amount, int):
+        for unit, size in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20)):
+            if amount and amount % size == 0:
+                return f"{amount // size}{unit}"
+    return str(amount)
+
+
+def _duration(value: object) -> str:
+    if not isinstance(value, int | float):
+        return ""
+    for unit, size in (("h", 3600), ("m", 60)):
+        if value and value % size == 0:
+            return f"{value / size:g}{unit}"
+    return f"{value:g}s"

@@ -1,0 +1,147 @@
+"""Tenants, plans, tiers, pools and keys as clients read them. What is read can be said again."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from headway.gateway.amounts import written
+from headway.store.accounts import Plan, PoolRow, Tenant, TierRow
+
+
+class TenantView(msgspec.Struct, frozen=True):
+    """A tenant."""
+
+    name: str
+    plan: str
+    paused: bool
+    created_at: datetime
+    changed_at: datetime
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """What a plan allows."""
+
+    tiers: list[str] | None
+    urgent_share: float
+    quota: dict[str, int | float]
+    resource_max: dict[str, int | float] | None
+    on_late: str
+
+
+class PlanView(Limits, frozen=True, kw_only=True):
+    """A plan."""
+
+    name: str
+    created_at: datetime
+    changed_at: datetime
+
+
+class TierView(msgspec.Struct, frozen=True):
+    """A tier."""
+
+    name: str
+    resources: dict[str, int | float]
+    default_cap: float
+    max_cap: float
+    weight: float
+    price: float
+    sandbox: str
+    changed_at: datetime
+
+
+class PoolView(msgspec.Struct, frozen=True):
+    """A pool."""
+
+    name: str
+    paused: bool
+    peak_line: float
+    peak_hysteresis: float
+    promotion_margin: float
+    half_life: float
+    changed_at: datetime
+
+
+class KeyView(msgspec.Struct, frozen=True):
+    """A key in force, without its secret."""
+
+    id: str
+    tenant: str
+    role: str
+    label: str
+    created_by: str | None
+    created_at: datetime
+
+
+class NewKeyView(msgspec.Struct, frozen=True):
+    """A key just made; the only time that the whole of it is told."""
+
+    key: str
+    id: str
+    tenant: str
+    role: str
+    label: str
+
+
+class PausedNameView(msgspec.Struct, frozen=True):
+    """Tasks of this name do not start for now."""
+
+    name: str
+    since: datetime
+
+
+class MeView(msgspec.Struct, frozen=True):
+    """Who a key stands for, and what it may do."""
+
+    tenant: str
+    role: str
+    submitted_by: str
+    paused: bool
+    plan: str
+    limits: Limits
+
+
+def tenant_view(tenant: Tenant) -> TenantView:
+    """A tenant as the database has it."""
+    return TenantView(tenant.name, tenant.plan, tenant.paused, tenant.created_at, tenant.changed_at)
+
+
+def limits(plan: Plan) -> Limits:
+    """What a plan allows, without what only its administrators need."""
+    most = None if plan.resource_max is None else written(plan.resource_max)
+    tiers = None if plan.tiers is None else list(plan.tiers)
+    return Limits(tiers, plan.urgent_share, written(plan.quota), most, plan.on_late)
+
+
+def plan_view(plan: Plan) -> PlanView:
+    """A plan as the database has it."""
+    allowed = msgspec.structs.asdict(limits(plan))
+    return PlanView(**allowed, name=plan.name, created_at=plan.created_at, changed_at=plan.changed_at)
+
+
+def tier_view(tier: TierRow) -> TierView:
+    """A tier as the database has it."""
+    return TierView(
+        name=tier.name,
+        resources=written(tier.needs),
+        default_cap=tier.default_cap_ms / 1000,
+        max_cap=tier.max_cap_ms / 1000,
+        weight=tier.weight,
+        price=tier.price,
+        sandbox=tier.sandbox,
+        changed_at=tier.changed_at,
+    )
+
+
+def pool_view(pool: PoolRow) -> PoolView:
+    """A pool as the database has it."""
+    return PoolView(
+        name=pool.name,
+        paused=pool.paused,
+        peak_line=pool.peak_line,
+        peak_hysteresis=pool.peak_hysteresis,
+        promotion_margin=pool.promotion_margin_ms / 1000,
+        half_life=float(pool.half_life_seconds),
+        changed_at=pool.changed_at,
+    )

@@ -1,0 +1,39 @@
+"""Whether a task is one that its tenant's plan allows. How many of them, and when, is for the leader to see to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headway.core.refusal import Refused
+from headway.core.task import Admitted, Submission
+from headway.gateway.amounts import for_people
+from headway.store.accounts import Plan
+
+Verdict = Admitted | list[Refused]
+
+
+def bounds_tasks(plan: Plan) -> bool:
+    """Whether there is any task that the plan would not allow."""
+    return plan.tiers is not None or bool(plan.resource_max) or bool(plan.quota)
+
+
+def within(plan: Plan, said: Submission, verdict: Verdict) -> Verdict:
+    """The verdict on a task, with what the plan has against it."""
+    wrong = verdict if isinstance(verdict, list) else list(_too_much(plan, verdict))
+    if plan.tiers is not None and said.tier not in plan.tiers:
+        wrong = [one for one in wrong if one.path != "tier"]
+        wrong.append(Refused("tier", f"plan {plan.name} has no tier {said.tier!r}; it has: {', '.join(plan.tiers)}"))
+    return wrong or verdict
+
+
+def _too_much(plan: Plan, admitted: Admitted) -> Iterator[Refused]:
+    """What the task asks for beyond what one task may; and what would wait for ever, for the plan never has so much."""
+    for name, amount in admitted.needs:
+        for bounds, allows in ((plan.resource_max or {}, "a task"), (plan.quota, "all its tasks together")):
+            most = bounds.get(name)
+            if most is not None and amount > most:
+                asked, allowed = for_people(name, amount), for_people(name, most)
+                yield Refused(
+                    f"resources.{name}", f"it asks for {asked}; plan {plan.name} allows {allows} at most {allowed}"
+                )
+                break
