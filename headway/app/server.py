@@ -33,6 +33,7 @@ from headway.gateway.submitting import Submitting
 from headway.gateway.waiting import Waiting
 from headway.monitor.metrics import Reading, exposition
 from headway.scheduler.leader import Leader
+from headway.scheduler.policies import Policies
 from headway.scheduler.sessions import serve_agent
 from headway.store.accounts import AccountStore
 from headway.store.cluster import ClusterStore
@@ -131,6 +132,7 @@ class _Server:
             cluster=self._cluster,
             queue_store=queue,
             task_store=self._tasks,
+            policies=Policies(AccountStore(database, POOL)),
             ended=self._waiting.ended,
             chance=random.Random(),
         )
@@ -140,9 +142,9 @@ class _Server:
         self._announce = asyncio.Event()
         self._authenticator = Authenticator(self._cluster)
         accounts = AccountStore(database, POOL)
-        admission = Admission(accounts, self._tasks, self._issuing)
+        admission = self._admission = Admission(accounts, self._tasks, self._issuing)
         self._accounts_api = AccountsApi(
-            accounts=accounts, authenticator=self._authenticator, changed=admission.look_again
+            accounts=accounts, authenticator=self._authenticator, changed=self._policy_changed
         )
         self._api = Api(
             cluster=self._cluster,
@@ -211,6 +213,11 @@ class _Server:
             timeout_keep_alive=75,
             timeout_graceful_shutdown=DRAIN_SECONDS,
         )
+
+    def _policy_changed(self) -> None:
+        """Neither the next submission nor the next round is judged by what was before."""
+        self._admission.look_again()
+        self._leader.poll_soon()
 
     async def _why_not_ready(self) -> str | None:
         try:
@@ -294,9 +301,9 @@ class _Server:
                 "The epoch led here; 0 while standing by.",
                 lambda: leader.epoch,
             ),
-            ("gauge", "headway_queue_held", "Ready tasks held in memory.", lambda: len(leader.queue)),
+            ("gauge", "headway_queue_held", "Ready tasks held in memory.", lambda: len(leader.planner)),
             ("gauge", "headway_attempts_owned", "Attempts that nodes own now.", lambda: len(leader.books)),
-            ("gauge", "headway_nodes_connected", "Nodes in session.", lambda: len(list(leader.nodes.all()))),
+            ("gauge", "headway_nodes_connected", "Nodes in session.", lambda: len(list(leader.planner.nodes.all()))),
         ]
 
 

@@ -14,8 +14,12 @@ from typing import Literal
 
 import msgspec
 
+from headway.core.constraints import Constraint
+from headway.core.lifecycle import Lane
+from headway.core.limits import Concurrency, Rate
 from headway.core.quantity import duration_ms, milli, size_bytes
 from headway.core.refusal import Refused
+from headway.core.terms import NONE, Terms, wrong_terms
 
 Duration = str | int | float
 Kind = Literal["command", "script", "function"]
@@ -28,6 +32,8 @@ ATTEMPTS_MAX = 100
 CAP_GRACE_MS_MAX = 10 * 60_000
 URGENT_TOLERANCE_MS = 1000
 """A task that tolerates no more than this is urgent."""
+OFF_PEAK_TOLERANCE_MS = 4 * 3_600_000
+"""A task that tolerates as much waits for off-peak hours, unless it says never."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@ +-]*")
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")
@@ -69,6 +75,13 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     eligible_at: datetime | None = None
     retry: RetryRule | None = None
     tags: dict[str, str] = {}
+    off_peak: Literal["allow", "require", "never"] = "allow"
+    constraints: tuple[Constraint, ...] = ()
+    preferred: tuple[Constraint, ...] = ()
+    spread: str | None = None
+    exclusive: bool = False
+    concurrency: tuple[Concurrency, ...] = ()
+    rates: tuple[Rate, ...] = ()
 
 
 class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -110,6 +123,8 @@ class Admitted(msgspec.Struct, frozen=True, gc=False):
     script: str | None
     script_path: str | None
     function: str | None
+    lane: Lane
+    terms: Terms
 
 
 _encode = msgspec.json.Encoder().encode
@@ -118,7 +133,7 @@ _encode = msgspec.json.Encoder().encode
 def admit(said: Submission, tiers: dict[str, Tier]) -> Admitted | list[Refused]:
     """The task a submission asks for, or everything that is wrong with it."""
     tier = tiers.get(said.tier)
-    wrong = _wrong_shape(said)
+    wrong = _wrong_shape(said) + wrong_terms(_terms(said))
     if tier is None:
         wrong.append(Refused("tier", f"there is no tier {said.tier!r}; there are: {', '.join(sorted(tiers))}"))
         return wrong
@@ -157,7 +172,21 @@ def _admitted(said: Submission, tolerance: int, cap: int, grace: int, needs: tup
         script=said.script,
         script_path=said.script_path,
         function=said.function,
+        lane=_lane(said, tolerance),
+        terms=_terms(said),
     )
+
+
+def _lane(said: Submission, tolerance_ms: int) -> Lane:
+    if tolerance_ms <= URGENT_TOLERANCE_MS:
+        return Lane.URGENT
+    patient = said.off_peak == "allow" and tolerance_ms >= OFF_PEAK_TOLERANCE_MS
+    return Lane.OFFPEAK if patient or said.off_peak == "require" else Lane.NORMAL
+
+
+def _terms(said: Submission) -> Terms:
+    terms = Terms(said.constraints, said.preferred, said.spread, said.exclusive, said.concurrency, said.rates)
+    return NONE if terms == NONE else terms
 
 
 def _default_name(said: Submission) -> str:

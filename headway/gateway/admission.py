@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 
 import structlog
 
-from headway.core.lifecycle import Lane, State
-from headway.core.placement import shape_of
+from headway.core.lifecycle import State
+from headway.core.placement import Shape, number_of
 from headway.core.refusal import Refused
-from headway.core.task import URGENT_TOLERANCE_MS, Admitted, Submission, Tier, admit
+from headway.core.task import Admitted, Submission, Tier, admit
+from headway.core.terms import Terms
 from headway.gateway.auth import Caller
 from headway.gateway.issuing import Issuing
 from headway.gateway.within_plan import bounds_tasks, within
@@ -25,7 +26,7 @@ POLICY_SECONDS = 1.0
 SHAPES_MAX = 100_000
 _log = structlog.get_logger("headway.gateway")
 
-_ShapeInputs = tuple[str, tuple[tuple[str, int], ...], str, str | None]
+_ShapeInputs = tuple[str, tuple[tuple[str, int], ...], str, str | None, Terms]
 
 
 class Admission:
@@ -110,6 +111,7 @@ class Admission:
             common = (
                 one.kind, one.needs, one.tier, one.function, one.script, one.script_path, one.eligible_at,
                 one.delay_tolerance_ms, one.execution_cap_ms, one.cap_grace_ms, one.max_attempts,
+                one.lane, one.terms,
             )  # fmt: skip
             template = alike.get(common)
             if template is None:
@@ -122,7 +124,7 @@ class Admission:
         return Template(
             tenant=caller.tenant,
             kind=one.kind,
-            lane=Lane.URGENT.value if one.delay_tolerance_ms <= URGENT_TOLERANCE_MS else Lane.NORMAL.value,
+            lane=one.lane.value,
             tier=one.tier,
             script=one.script,
             script_path=one.script_path,
@@ -138,13 +140,13 @@ class Admission:
         )
 
     def _shape(self, one: Admitted) -> int:
-        inputs = (one.kind, one.needs, one.tier, one.function)
+        inputs = (one.kind, one.needs, one.tier, one.function, one.terms)
         known = self._numbers.get(inputs)
         if known is None:
             if len(self._numbers) >= SHAPES_MAX:
                 self._numbers.clear()
                 self._bodies.clear()
-            known, body = shape_of(one.kind, one.needs, one.tier, one.function)
+            known, body = number_of(_shape(one))
             self._numbers[inputs] = known
             self._bodies[known] = body
         return known
@@ -158,3 +160,19 @@ class Admission:
             self._stored.clear()
         await self._tasks.keep_shapes([(tenant, shape, self._bodies[shape]) for tenant, shape in fresh])
         self._stored |= fresh
+
+
+def _shape(one: Admitted) -> Shape:
+    terms = one.terms
+    return Shape(
+        kind=one.kind,
+        needs=dict(one.needs),
+        tier=one.tier,
+        function=one.function,
+        constraints=terms.constraints,
+        preferred=terms.preferred,
+        spread=terms.spread,
+        exclusive=terms.exclusive,
+        concurrency=terms.concurrency,
+        rates=terms.rates,
+    )

@@ -3,63 +3,82 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from headway.core.placement import Nodes
+from headway.core.plan import Planner, Running
+from headway.core.queue import LineKey
+
+Task = tuple[int, int]
+"""Tenant and id."""
 
 
 class Holding(NamedTuple):
     """An attempt that a node owns."""
 
     attempt: int
-    node: int
-    shape: int
+    claims: int
+    line: LineKey
+    express: bool
+    ends_by: float
 
 
 class Books:
-    """Attempts by (tenant, task), and the room they occupy."""
+    """Attempts by node and task; the planner hears of those that are struck off."""
 
-    def __init__(self, nodes: Nodes) -> None:
-        self._nodes = nodes
-        self._holdings: dict[tuple[int, int], Holding] = {}
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._nodes: dict[int, dict[Task, Holding]] = {}
 
     def __len__(self) -> int:
-        return len(self._holdings)
+        return sum(len(holdings) for holdings in self._nodes.values())
 
     def clear(self) -> None:
         """Forgets all: the leadership begins anew."""
-        self._holdings.clear()
+        self._nodes.clear()
 
-    def enter(self, task: tuple[int, int], holding: Holding) -> None:
-        """Notes an attempt whose room is booked already."""
-        self._holdings[task] = holding
+    def enter(self, node: int, task: Task, holding: Holding) -> None:
+        """Notes an attempt whose room the planner has booked."""
+        self._nodes.setdefault(node, {})[task] = holding
 
-    def adopt(self, task: tuple[int, int], holding: Holding) -> None:
-        """Notes an attempt that a node brought along, and books its room."""
-        self._holdings[task] = holding
-        self._nodes.occupy(holding.node, holding.shape, 1)
+    def running_on(self, node: int) -> list[Running]:
+        """What occupies a node, and until when at the latest."""
+        return [Running(one.ends_by, one.line.shape) for one in self._nodes.get(node, {}).values()]
 
-    def holding(self, task: tuple[int, int]) -> Holding | None:
-        """Who owns the running attempt of a task."""
-        return self._holdings.get(task)
+    def shapes(self) -> set[int]:
+        """The shapes of everything that runs."""
+        return {one.line.shape for holdings in self._nodes.values() for one in holdings.values()}
 
-    def strike(self, tasks: Iterable[tuple[int, int, int]], node: int) -> list[bool]:
-        """Removes (tenant, task, attempt) that the node owns and gives their room back; tells which were there."""
-        found: list[bool] = []
-        vacated: Counter[int] = Counter()
+    def holding(self, node: int, tenant: int, task: int, attempt: int) -> Holding | None:
+        """An attempt, if that node owns it."""
+        holding = self._nodes.get(node, {}).get((tenant, task))
+        return holding if holding is not None and holding.attempt == attempt else None
+
+    def works_for(self, node: int, tenant: int) -> bool:
+        """Whether the node owns an attempt of the tenant."""
+        return any(task[0] == tenant for task in self._nodes.get(node, {}))
+
+    def strike(self, planner: Planner, tasks: Iterable[tuple[int, int, int]], node: int) -> list[Holding | None]:
+        """Removes (tenant, task, attempt) that the node owns and frees what they held; None for what was not there."""
+        holdings = self._nodes.get(node, {})
+        found: list[Holding | None] = []
+        gone: Counter[tuple[LineKey, bool]] = Counter()
         for tenant, task, attempt in tasks:
-            holding = self._holdings.get((tenant, task))
-            mine = holding is not None and holding.attempt == attempt and holding.node == node
-            if mine and holding is not None:
-                del self._holdings[tenant, task]
-                vacated[holding.shape] += 1
-            found.append(mine)
-        for shape, count in vacated.items():
-            self._nodes.vacate(node, shape, count)
+            holding = holdings.get((tenant, task))
+            if holding is None or holding.attempt != attempt:
+                found.append(None)
+                continue
+            del holdings[tenant, task]
+            gone[holding.line, holding.express] += 1
+            found.append(holding)
+        now = self._now()
+        for (line, express), count in gone.items():
+            planner.ended(node, line, count, now, express=express)
         return found
 
-    def strike_node(self, node: int) -> None:
-        """Forgets what a node owned; its room is gone with it."""
-        for task in [task for task, holding in self._holdings.items() if holding.node == node]:
-            del self._holdings[task]
+    def strike_node(self, planner: Planner, node: int) -> None:
+        """Forgets what a node owned."""
+        now = self._now()
+        gone = Counter((one.line, one.express) for one in self._nodes.pop(node, {}).values())
+        for (line, express), count in gone.items():
+            planner.ended(node, line, count, now, express=express)

@@ -12,20 +12,21 @@ from collections.abc import Callable
 import msgspec
 import structlog
 
-from headway.core.placement import Nodes, Shape
-from headway.core.plan import Placement, plan
-from headway.core.queue import LineKey, ReadyQueue
+from headway.core.placement import Shape
+from headway.core.plan import Placement, Planner
 from headway.scheduler.books import Books, Holding
 from headway.scheduler.refill import Refill
 from headway.scheduler.sessions import Session
 from headway.store.queue import QueueStore
 from headway.store.rows import Claimed
 from headway.store.tasks import TaskStore
-from headway.wire import Assignment, Dispatch, Key
+from headway.wire import Assignment, Dispatch
 
 CLAIM_MAX = 1000
 """Tasks in one claim: 500 to 1,000 is where the cost per task stops falling."""
 LOOPS = 2
+GONE_NODE = -1
+"""Stands for a node whose room is gone."""
 _shape = msgspec.json.Decoder(Shape).decode
 _log = structlog.get_logger("headway.scheduler")
 
@@ -38,19 +39,19 @@ class Dispatching:
         *,
         queue_store: QueueStore,
         task_store: TaskStore,
-        queue: ReadyQueue,
-        nodes: Nodes,
+        planner: Planner,
         books: Books,
         refill: Refill,
         session_of: Callable[[int], Session | None],
+        now: Callable[[], float],
     ) -> None:
         self._queue_store = queue_store
         self._task_store = task_store
-        self._queue = queue
-        self._nodes = nodes
+        self._planner = planner
         self._books = books
         self._refill = refill
         self._session_of = session_of
+        self._now = now
         self.epoch = 0
         self.dispatched = 0
         self.wake = asyncio.Event()
@@ -65,10 +66,20 @@ class Dispatching:
 
     async def _dispatch_for_ever(self) -> None:
         while True:
-            await self.wake.wait()
+            await self._until_woken()
             self.wake.clear()
             while await self.run_once():
                 pass
+
+    async def _until_woken(self) -> None:
+        """Until something happened, or a dispatch rate lets the next one through."""
+        opening = self._planner.limits.next_opening()
+        seconds = None if opening is None else max(opening - self._now(), 0.0)
+        try:
+            async with asyncio.timeout(seconds):
+                await self.wake.wait()
+        except TimeoutError:
+            pass
 
     async def _top_up_for_ever(self) -> None:
         while True:
@@ -80,7 +91,7 @@ class Dispatching:
     async def run_once(self) -> int:
         """One round; answers how many tasks it placed."""
         await self._learn_shapes()
-        placed = plan(self._queue, self._nodes, most=CLAIM_MAX)
+        placed = self._planner.plan(self._now(), most=CLAIM_MAX)
         if self._refill.wanting:
             self.low.set()
         if not placed:
@@ -90,54 +101,66 @@ class Dispatching:
 
     async def _learn_shapes(self) -> None:
         """Reads the shapes of lines that were never planned before."""
-        missing = [line.key for line in self._queue.fresh_lines() if not self._nodes.knows(line.key.shape)]
+        missing = [line.key for line in self._planner.fresh_lines() if not self._planner.nodes.knows(line.key.shape)]
         if missing:
             await self.learn([(key.tenant, key.shape) for key in missing])
 
     async def learn(self, wanted: list[tuple[int, int]]) -> None:
         """Reads (tenant, shape) from the database."""
         for number, body in (await self._task_store.read_shapes(wanted)).items():
-            self._nodes.learn(number, _shape(body))
+            self._planner.nodes.learn(number, _shape(body))
+            self._planner.learned(number)
 
     async def _claim_and_send(self, placed: list[Placement]) -> None:
         wanted = [(p.key.tenant, task.id, p.node) for p in placed for task in p.tasks]
-        lines = {(p.key.tenant, task.id): p.key for p in placed for task in p.tasks}
+        placements = {(p.key.tenant, task.id): p for p in placed for task in p.tasks}
         sessions = {p.node: self._session_of(p.node) for p in placed}
         claimed = await self._queue_store.claim(self.epoch, wanted)
         if len(claimed) < len(wanted):
-            self._return_room(placed, {(c.tenant, c.id) for c in claimed})
+            self._return_room(placed, {(c.tenant, c.id) for c in claimed}, sessions)
         orders: dict[int, list[Claimed]] = {}
         for one in claimed:
             orders.setdefault(one.node, []).append(one)
         for node, order in orders.items():
             session = sessions[node]
             if session is not None and session is self._session_of(node):
-                self._send(session, order, lines)
+                self._send(session, order, placements)
             else:
-                await self._take_back(order)
+                await self._take_back(order, placements)
         self.dispatched += len(claimed)
 
-    def _send(self, session: Session, order: list[Claimed], lines: dict[tuple[int, int], LineKey]) -> None:
+    def _send(self, session: Session, order: list[Claimed], placements: dict[tuple[int, int], Placement]) -> None:
+        now = self._now()
         assignments: list[Assignment] = []
         for one in order:
-            line = lines[one.tenant, one.id]
-            self._books.enter((one.tenant, one.id), Holding(one.attempt, one.node, line.shape))
-            assignments.append(self._assignment(one, line))
+            placement = placements[one.tenant, one.id]
+            holding = Holding(one.attempt, one.claims, placement.key, placement.express, now + one.cap_ms / 1000)
+            self._books.enter(one.node, (one.tenant, one.id), holding)
+            needs = self._planner.nodes.shape(placement.key.shape).needs
+            assignments.append(
+                Assignment(one.tenant, one.id, one.attempt, one.kind, needs, one.cap_ms, one.grace_ms, one.spec)
+            )
         session.send(Dispatch(assignments))
 
-    async def _take_back(self, order: list[Claimed]) -> None:
-        """The node left or came back while its claim was being made: nothing was sent, so nothing began."""
-        keys = [Key(one.tenant, one.id, one.attempt) for one in order]
-        for line, task in await self._queue_store.release(keys):
+    async def _take_back(self, order: list[Claimed], placements: dict[tuple[int, int], Placement]) -> None:
+        """The node left or came back while its claim was being made: nothing was sent, so nothing began. Its room went
+        with it; what the tenant holds and the limits are given back."""
+        now = self._now()
+        for one in order:
+            placement = placements[one.tenant, one.id]
+            self._planner.ended(GONE_NODE, placement.key, 1, now, express=placement.express)
+        for line, task in await self._queue_store.release([(one.tenant, one.id, one.claims) for one in order]):
             self._refill.offer(line, [task])
         self.wake.set()
 
-    def _assignment(self, one: Claimed, key: LineKey) -> Assignment:
-        needs = self._nodes.shape(key.shape).needs
-        return Assignment(one.tenant, one.id, one.attempt, one.kind, needs, one.cap_ms, one.grace_ms, one.spec)
-
-    def _return_room(self, placed: list[Placement], claimed: set[tuple[int, int]]) -> None:
+    def _return_room(
+        self, placed: list[Placement], claimed: set[tuple[int, int]], sessions: dict[int, Session | None]
+    ) -> None:
+        """What was not ready any more occupies nothing."""
+        now = self._now()
         for placement in placed:
             lost = sum((placement.key.tenant, task.id) not in claimed for task in placement.tasks)
             if lost:
-                self._nodes.vacate(placement.node, placement.key.shape, lost)
+                there = sessions[placement.node] is self._session_of(placement.node)
+                node = placement.node if there else GONE_NODE
+                self._planner.ended(node, placement.key, lost, now, express=placement.express)

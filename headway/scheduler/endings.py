@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
+import asyncpg
 import msgspec
+import structlog
 
 from headway.core.retry import again_after_loss_ms, again_after_ms
 from headway.core.task import Spec
@@ -24,6 +26,11 @@ BATCH_MAX = 2000
 RECORDERS = 2
 _spec = msgspec.json.Decoder(Spec).decode
 _DONE, _FAILED = 2, 3
+_INT, _LONG = 2**31, 2**62
+_Over = list[tuple[int, int]]
+REFUSED = (asyncpg.DataError, asyncpg.IntegrityConstraintViolationError, ValueError)
+"""What the database, or the driver before it, says to a row that cannot be kept."""
+_log = structlog.get_logger("headway.scheduler")
 _FAULTLESS = frozenset({Outcome.LOST.value, Outcome.KILLED.value})
 
 
@@ -99,10 +106,22 @@ class Endings:
                 end = self._judge(ending, node, tries.get((ending.tenant, ending.task)))
                 (good if end.status is not None else again).append(end)
         if good:
-            self._note(await self._store.finish(good))
+            self._note(await self._surely(self._store.finish, good))
         if again:
-            self._note(await self._store.try_again(again))
+            self._note(await self._surely(self._store.try_again, again))
             self.retried.set()
+
+    async def _surely(self, write: Callable[[list[End]], Awaitable[list[tuple[int, int]]]], ends: list[End]) -> _Over:
+        """Writes ends whatever an agent put into them: one that the database refuses is found by halving, and written
+        without what it said. Nobody else's end waits for it, and it is not repeated for ever."""
+        try:
+            return await write(ends)
+        except REFUSED as fault:
+            if len(ends) > 1:
+                half = len(ends) // 2
+                return await self._surely(write, ends[:half]) + await self._surely(write, ends[half:])
+            _log.error("ending_refused_by_database", task=ends[0].id, why=str(fault))
+            return await write([bare(ends[0])])
 
     def _note(self, over: list[tuple[int, int]]) -> None:
         self.recorded += len(over)
@@ -120,6 +139,39 @@ class Endings:
             rule, failures=tries.failures + 1, exit_code=ending.exit_code, chance=self._chance.random()
         )
         return _end(ending, node, _FAILED if delay is None else None, delay_ms=delay or 0)
+
+
+def sound(ending: Ending) -> Ending:
+    """The ending, if it is one that a sound agent could send; else what can be kept of it."""
+    if (
+        0 <= ending.outcome <= Outcome.LOST
+        and 0 <= ending.ran_ms < _LONG
+        and 0 <= ending.log_bytes < _LONG
+        and (ending.exit_code is None or -_INT < ending.exit_code < _INT)
+        and "\0" not in ending.code + ending.message
+        and (ending.result is None or _is_json(ending.result))
+    ):
+        return ending
+    message = f"the agent's account of how it ended makes no sense (outcome {ending.outcome})"
+    return Ending(ending.tenant, ending.task, ending.attempt, Outcome.FAILED, code="ending_invalid", message=message)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return "\0" not in text
+
+
+def bare(end: End) -> End:
+    """The end without anything that could be refused."""
+    message = "the database refused the agent's account of how it ended"
+    status = _FAILED if end.status is not None else None
+    return msgspec.structs.replace(
+        end, outcome=Outcome.FAILED.value, status=status, ran_ms=0, exit_code=None, log_bytes=0, code="ending_invalid",
+        message=message, result=None, usage=None, tail=None,
+    )  # fmt: skip
 
 
 def _end(ending: Ending, node: int, status: int | None, *, delay_ms: int = 0, counts: bool = True) -> End:

@@ -10,15 +10,19 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import time
 from collections.abc import Callable
 
 import structlog
 
 from headway.core.placement import NodeRoom, Nodes
-from headway.core.queue import LineKey, ReadyQueue, ReadyTask
+from headway.core.plan import Planner
+from headway.core.policy import Policy
+from headway.core.queue import LineKey, ReadyTask
 from headway.scheduler.books import Books, Holding
 from headway.scheduler.dispatch import Dispatching
-from headway.scheduler.endings import Endings
+from headway.scheduler.endings import Endings, sound
+from headway.scheduler.policies import Policies
 from headway.scheduler.refill import Refill
 from headway.scheduler.sessions import Session
 from headway.store.cluster import ClusterStore
@@ -55,11 +59,22 @@ ELECTION_SECONDS = 3.0
 DUE_POLL_SECONDS = 5.0
 """How late a task is at most that another process scheduled while this one slept."""
 DUE_MAX = 2000
+FAULT_SECONDS = 1.0
+CAPACITY_MAX = 2**60
 _log = structlog.get_logger("headway.scheduler")
 
 
 class LeadershipLost(Exception):
     """Another server leads the pool now."""
+
+
+def _wrong_hello(hello: Hello) -> str | None:
+    """What cannot be in a hello, however it was meant."""
+    if not 0 < len(hello.node) <= 200 or "\0" in hello.node + hello.incarnation + hello.home:
+        return "a node's name has 1 to 200 characters and no NUL"
+    if not all(0 <= amount <= CAPACITY_MAX for amount in hello.capacity.values()):
+        return "a node's capacity is made of whole numbers from 0 on"
+    return None
 
 
 def _name_taken(name: str, seconds: float) -> str:
@@ -79,33 +94,38 @@ class Leader:
         cluster: ClusterStore,
         queue_store: QueueStore,
         task_store: TaskStore,
+        policies: Policies,
         ended: Callable[[list[tuple[int, int]]], None],
         chance: random.Random,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._server = server
         self._cluster = cluster
         self._queue_store = queue_store
         self._task_store = task_store
-        self.nodes = Nodes()
-        self.queue = ReadyQueue()
-        self.books = Books(self.nodes)
+        self._policies = policies
+        self._now = now
+        self.books = Books(now)
+        self.planner = Planner(Nodes(), Policy(), running_on=self.books.running_on)
         self._sessions: dict[int, Session] = {}
-        self._refill = Refill(queue_store, self.queue)
+        self._refill = Refill(queue_store, self.planner)
         self.endings = Endings(queue_store, ended=ended, chance=chance)
         self.dispatching = Dispatching(
             queue_store=queue_store,
             task_store=task_store,
-            queue=self.queue,
-            nodes=self.nodes,
+            planner=self.planner,
             books=self.books,
             refill=self._refill,
             session_of=self._sessions.get,
+            now=now,
         )
         self.epoch = 0
         """The epoch led, 0 while standing by."""
         self._leads = asyncio.Event()
         self._due_soon = asyncio.Event()
         self._poll_now = asyncio.Event()
+        self._settling: set[str] = set()
+        """Names of nodes whose session begins or whose attempts are being taken away: one thing at a time."""
         self._beats: dict[int, int] = {}
         self._beat = asyncio.Event()
         self._heard: dict[int, float] = {}
@@ -121,6 +141,10 @@ class Leader:
                     await self._lead(epoch)
             except* (LeadershipLost, *GONE) as faults:
                 _log.warning("leadership_interrupted", why=str(faults.exceptions[0]))
+            except* Exception as faults:  # noqa: BLE001
+                # A fault of ours. To begin anew is what this class does best; to end the server would end the API too.
+                _log.error("leadership_failed", exc_info=faults)
+                await asyncio.sleep(FAULT_SECONDS)
             await asyncio.sleep(0.2)
 
     async def _lead(self, epoch: int) -> None:
@@ -128,6 +152,8 @@ class Leader:
         self._forget_everything()
         self.epoch = self.dispatching.epoch = epoch
         try:
+            self._policies.clear()
+            await self._heed_policy()
             await self._refill.discover()
             self.dispatching.wake.set()
             self._leads.set()
@@ -151,10 +177,10 @@ class Leader:
     def _forget_everything(self) -> None:
         for session in self._sessions.values():
             session.close()
-        for room in list(self.nodes.all()):
-            self.nodes.leave(room.node)
+        for room in list(self.planner.nodes.all()):
+            self.planner.leave(room.node, self._now())
         self._sessions.clear()
-        self.queue.clear()
+        self.planner.clear()
         self.books.clear()
         self.endings.clear()
         self._refill.clear()
@@ -221,8 +247,14 @@ class Leader:
             except TimeoutError:
                 pass
             self._poll_now.clear()
-            if await self._refill.discover():
-                self.dispatching.wake.set()
+            await self._heed_policy()
+            if await self._refill.discover() or len(self.planner):
+                self.dispatching.wake.set()  # time alone may have made a task pressing, or a reservation due
+
+    async def _heed_policy(self) -> None:
+        policy = await self._policies.changed()
+        if policy is not None:
+            self.planner.set_policy(policy)
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -230,6 +262,17 @@ class Leader:
         """Begins a node's session: settles what it says it runs against what the database says it owns."""
         if not await self._is_leading():
             return Refused("not_leader", "this server does not lead the pool; try again, or another server")
+        if wrong := _wrong_hello(session.hello):
+            return Refused("bad_hello", wrong)
+        if session.hello.node in self._settling:
+            return Refused("name_taken", f"another session of {session.hello.node!r} is being settled; try again")
+        self._settling.add(session.hello.node)
+        try:
+            return await self._begin(session)
+        finally:
+            self._settling.discard(session.hello.node)
+
+    async def _begin(self, session: Session) -> Welcome | Refused:
         hello, epoch = session.hello, self.epoch
         rival = next((other for other in self._sessions.values() if other.name == hello.node), None)
         if rival is not None:
@@ -279,7 +322,7 @@ class Leader:
     def _open_for_work(self, session: Session, owned: dict[Key, Row]) -> list[Key]:
         """Offers the node's room, less what it already runs; answers what it must stop. Decides without waiting."""
         hello, brought = session.hello, set(session.hello.running)
-        self.nodes.join(
+        self.planner.join(
             NodeRoom(
                 session.node,
                 hello.node,
@@ -287,15 +330,26 @@ class Leader:
                 kinds=hello.kinds,
                 functions=hello.functions,
                 windows=hello.windows,
-            )
+                labels=hello.labels,
+            ),
+            self._now(),
         )
-        self.books.strike_node(session.node)
+        self.books.strike_node(self.planner, session.node)
         for key in owned.keys() & brought:
-            self.books.adopt((key.tenant, key.task), Holding(key.attempt, session.node, owned[key]["shape"]))
+            self._adopt(session.node, key, owned[key])
         self._sessions[session.node] = session
         self._heard[session.node] = asyncio.get_running_loop().time()
         self.dispatching.wake.set()
         return [key for key in brought if key not in owned]
+
+    def _adopt(self, node: int, key: Key, row: Row) -> None:
+        """Takes an attempt that the node brought along into the books."""
+        line = LineKey(key.tenant, row["lane"], row["shape"])
+        self.planner.adopt(node, line, 1, self._now())
+        ends_by = self._now() + row["execution_cap_ms"] / 1000
+        self.books.enter(
+            node, (key.tenant, key.task), Holding(key.attempt, row["claims"], line, express=False, ends_by=ends_by)
+        )
 
     async def _settle_missing(self, missing: list[Key], owned: dict[Key, Row], *, same: bool) -> None:
         """What the node owns and does not have. The same agent never got it, or gave it back: it costs nothing. Another
@@ -303,13 +357,13 @@ class Leader:
         unbegun = [key for key in missing if same and owned[key]["state"] != 3]
         lost = [key for key in missing if key not in set(unbegun)]
         if unbegun:
-            for line, task in await self._queue_store.release(unbegun):
+            for line, task in await self._queue_store.release([(*key[:2], owned[key]["claims"]) for key in unbegun]):
                 self._refill.offer(line, [task])
         if lost:
             await self._lose(lost, owned, "the agent was restarted under it")
 
     async def _learn(self, rows: list[Row]) -> None:
-        missing = {(row["tenant"], row["shape"]) for row in rows if not self.nodes.knows(row["shape"])}
+        missing = {(row["tenant"], row["shape"]) for row in rows if not self.planner.nodes.knows(row["shape"])}
         if missing:
             await self.dispatching.learn(sorted(missing))
 
@@ -317,8 +371,8 @@ class Leader:
         """A session ended. What the node runs goes on; its lease decides how long to wait for it."""
         if self._sessions.get(session.node) is session:
             del self._sessions[session.node]
-            self.nodes.leave(session.node)
-            self.books.strike_node(session.node)
+            self.planner.leave(session.node, self._now())
+            self.books.strike_node(self.planner, session.node)
             self._heard.pop(session.node, None)
             _log.info("node_left", node=session.name)
             try:
@@ -327,7 +381,9 @@ class Leader:
                 _log.warning("node_not_marked_left", node=session.name, why=str(fault))
 
     async def hear(self, session: Session, message: FromAgent) -> None:
-        """Takes a message of an agent in."""
+        """Takes a message of an agent in; one that lost its session is not listened to."""
+        if self._sessions.get(session.node) is not session:
+            return
         self._heard[session.node] = asyncio.get_running_loop().time()
         match message:
             case Ended():
@@ -338,32 +394,34 @@ class Leader:
                 self._beats[session.node] = message.sequence
                 self._beat.set()
             case Started():
-                await self._queue_store.start(message.keys)
+                if keys := [key for key in message.keys if self.books.holding(session.node, *key)]:
+                    await self._queue_store.start(keys)
             case Logs():
-                await self._task_store.keep_logs(message.chunks)
+                mine = [c for c in message.chunks if self.books.holding(session.node, c.tenant, c.task, c.attempt)]
+                if mine:
+                    await self._task_store.keep_logs(mine)
             case Returned():
                 await self._take_back(session, message.keys)
             case Fetch():
-                body = await self._task_store.read_script(message.tenant, message.digest)
+                theirs = self.books.works_for(session.node, message.tenant)
+                body = await self._task_store.read_script(message.tenant, message.digest) if theirs else None
                 session.send(Blob(message.tenant, message.digest, body))
             case Hello():
                 session.close()
 
     def _end(self, session: Session, message: Ended) -> None:
-        mine = self.books.strike([(e.tenant, e.task, e.attempt) for e in message.endings], session.node)
-        endings = message.endings if all(mine) else [e for e, there in zip(message.endings, mine, strict=True) if there]
+        mine = self.books.strike(self.planner, [(e.tenant, e.task, e.attempt) for e in message.endings], session.node)
+        endings = [sound(e) for e, holding in zip(message.endings, mine, strict=True) if holding is not None]
         self.endings.add(endings, session, message.sequence)
         self.dispatching.wake.set()
 
     def _resize(self, session: Session, windows: dict[str, int]) -> None:
-        room = self.nodes.get(session.node)
-        if room is not None:
-            room.windows = windows
-            self.dispatching.wake.set()
+        self.planner.resize_window(session.node, windows)
+        self.dispatching.wake.set()
 
     async def _take_back(self, session: Session, keys: list[Key]) -> None:
-        mine = self.books.strike([(key.tenant, key.task, key.attempt) for key in keys], session.node)
-        back = [key for key, there in zip(keys, mine, strict=True) if there]
+        mine = self.books.strike(self.planner, [(key.tenant, key.task, key.attempt) for key in keys], session.node)
+        back = [(*key[:2], one.claims) for key, one in zip(keys, mine, strict=True) if one is not None]
         if back:
             for line, task in await self._queue_store.release(back):
                 self._refill.offer(line, [task])
@@ -371,7 +429,7 @@ class Leader:
 
     def stop_soon(self, cancelled: list[tuple[Key, int]], dropped: list[int]) -> None:
         """Stops cancelled attempts on their nodes and forgets waiting ones."""
-        self.queue.drop(dropped)
+        self.planner.drop(dropped)
         for key, node in cancelled:
             session = self._sessions.get(node)
             if session is not None:
@@ -396,15 +454,26 @@ class Leader:
             now = asyncio.get_running_loop().time()
             for node, heard in list(self._heard.items()):
                 if now - heard > NODE_LEASE_SECONDS and node in self._sessions:
-                    self._sessions[node].close()
+                    silent = self._sessions[node]
+                    silent.close()
+                    await self.farewell(silent)
             await self._stop_cancelled()
-            lapsed = await self._cluster.lapsed_nodes(list(self._sessions))
-            if lapsed:
-                rows = await self._cluster.owned_by(lapsed)
-                for node in lapsed:
-                    self.books.strike_node(node)
+            await self._take_from_lapsed()
+            self.planner.forget_shapes(self.books.shapes())
+
+    async def _take_from_lapsed(self) -> None:
+        """Gives what lapsed nodes owned another attempt. No node comes back while that happens to it."""
+        for node, name in await self._cluster.lapsed_nodes(list(self._sessions)):
+            if name in self._settling or node in self._sessions:
+                continue
+            self._settling.add(name)
+            try:
+                rows = await self._cluster.owned_by([node])
+                self.books.strike_node(self.planner, node)
                 owned = {Key(row["tenant"], row["id"], row["attempt"]): row for row in rows}
                 await self._lose(list(owned), owned, "its node fell silent")
+            finally:
+                self._settling.discard(name)
 
     async def _stop_cancelled(self) -> None:
         """Repeats the order to stop what other gateways cancelled: they have no session to say it over."""

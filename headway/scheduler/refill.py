@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from headway.core.queue import LineKey, ReadyQueue, ReadyTask
+from headway.core.plan import Planner
+from headway.core.queue import LineKey, ReadyTask
 from headway.store.queue import BEGINNING, Horizon, QueueStore
 
 LINE_TASKS = 4000
@@ -22,7 +23,7 @@ LINES_PER_READ = 256
 class Refill:
     """Knows for each line how far it was read."""
 
-    def __init__(self, store: QueueStore, queue: ReadyQueue) -> None:
+    def __init__(self, store: QueueStore, queue: Planner) -> None:
         self._store = store
         self._queue = queue
         self._horizons: dict[LineKey, Horizon] = {}

@@ -124,15 +124,17 @@ async def serve_agent(socket: WebSocket, leader: Scheduling) -> None:
     if session is None:
         return
     answer = await leader.welcome(session)
-    await socket.send_bytes(encode(answer))
     if isinstance(answer, Refused):
-        await socket.close(1008, answer.code)
+        await _refuse(socket, answer)
         return
     try:
+        await socket.send_bytes(encode(answer))
         await _converse(session, leader)
+    except _ORDINARY as fault:
+        _log.info("agent_gone_before_welcome", node=session.name, why=str(fault))
     finally:
         await leader.farewell(session)
-    with suppress(RuntimeError):  # the other side may have closed it
+    with suppress(RuntimeError, WebSocketDisconnect):  # the other side may have closed it
         await socket.close(1012)
 
 

@@ -84,9 +84,10 @@ class ClusterStore:
         """Notes that a node's session ended; its lease goes on, for what it runs goes on."""
         await self._database.execute(_SQL["leave_node"], self._pool, node, incarnation)
 
-    async def lapsed_nodes(self, connected: list[int]) -> list[int]:
+    async def lapsed_nodes(self, connected: list[int]) -> list[tuple[int, str]]:
         """Nodes that own attempts, are not connected, and whose lease ran out."""
-        return [row["node"] for row in await self._database.fetch(_SQL["lapsed_nodes"], self._pool, connected)]
+        rows = await self._database.fetch(_SQL["lapsed_nodes"], self._pool, connected)
+        return [(row["node"], row["name"]) for row in rows]
 
     async def owned_by(self, nodes: list[int]) -> list[Row]:
         """The attempts that these nodes own."""

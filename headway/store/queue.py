@@ -28,15 +28,16 @@ class QueueStore:
         """Gives (tenant, id, node) to nodes; what does not come back was not to be had, or the epoch is over."""
         tenants, ids, nodes = zip(*wanted, strict=True)
         rows = await self._database.fetch(_SQL["claim"], self._pool, epoch, tenants, ids, nodes)
-        return [Claimed(t, i, a, n, cap, kind, grace, spec) for t, i, a, n, cap, kind, grace, spec in rows]
+        return [Claimed(*row) for row in rows]
 
     async def start(self, keys: Sequence[Key]) -> None:
         """Notes that claimed attempts really began."""
         await self._database.execute(_SQL["start"], self._pool, *_columns(keys))
 
-    async def release(self, keys: Sequence[Key]) -> list[tuple[LineKey, ReadyTask]]:
-        """Takes back attempts that never began; answers what is ready again."""
-        rows = await self._database.fetch(_SQL["release"], self._pool, *_columns(keys))
+    async def release(self, claims: Sequence[tuple[int, int, int]]) -> list[tuple[LineKey, ReadyTask]]:
+        """Takes back (tenant, id, claims) that never began; answers what is ready again."""
+        tenants, ids, counts = zip(*claims, strict=True)
+        rows = await self._database.fetch(_SQL["release"], self._pool, tenants, ids, counts)
         return _ready_again(rows)
 
     async def finish(self, ends: Sequence[End]) -> list[tuple[int, int]]:

@@ -53,6 +53,8 @@ class Claimed(NamedTuple):
     kind: str
     grace_ms: int
     spec: str
+    claims: int
+    """How often the task was claimed so far: what a hand-back is checked against."""
 
 
 class Owned(msgspec.Struct, frozen=True):

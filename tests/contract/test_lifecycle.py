@@ -22,7 +22,7 @@ async def happen(shop: Shop, task: int, event: Event) -> None:
         case Event.START:
             await shop.queue.start([key])
         case Event.GIVE_BACK:
-            await shop.queue.release([key])
+            await shop.queue.release([(TENANT, task, 1)])
         case Event.SUCCEED:
             await shop.queue.finish([an_end(task)])
         case Event.FAIL:

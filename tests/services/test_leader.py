@@ -162,6 +162,68 @@ async def test_what_an_agent_hands_back_is_dispatched_again_as_the_same_attempt(
         assert await agent.dispatched() == keys
 
 
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"outcome": 99}, {"outcome": 1, "message": "a\0b"}, {"outcome": 1, "code": "\0"}, {"outcome": 0, "result": "{"},
+        {"outcome": 0, "result": '"\0"'}, {"outcome": 1, "exit_code": 2**40}, {"outcome": 0, "ran_ms": -1},
+        {"outcome": 0, "result": '"\\ud800"'}, {"outcome": 0, "log_bytes": 2**62},
+    ],
+)  # fmt: skip
+async def test_an_ending_that_makes_no_sense_ends_one_task_and_nothing_else(serving: Serving, lie: dict[str, object]):
+    async with an_agent(serving) as agent:
+        await agent.greet()
+        task = await a_task(serving)
+        (key,) = await agent.dispatched()
+        await agent.say(Ended(1, [Ending(*key, **lie)]))  # pyright: ignore[reportArgumentType]
+        await agent.hear(wire.Ack)
+        assert (await the_task(serving, task))["status"] in ("failed", "done")
+        await a_task(serving)
+        (key,) = await agent.dispatched()
+        await agent.say(Ended(2, [Ending(*key, 0)]))
+        await agent.hear(wire.Ack)
+
+
+async def test_an_agent_that_is_gone_before_its_welcome_leaves_no_ghost(serving: Serving):
+    for _ in range(3):
+        url = serving.url.replace("http", "ws") + "/v1/agent/session"
+        async with connect(url, additional_headers={"Authorization": f"Bearer {NODE_KEY}"}) as socket:
+            hello = Hello(wire.PROTOCOL, "ghost", "a", "h", {"cpu": 1000}, {}, [], ["command"], {}, [])
+            await socket.send(wire.encode(hello))
+            socket.transport.abort()
+    async with asyncio.timeout(SECONDS):
+        while True:
+            async with an_agent(serving) as agent:
+                if isinstance(await agent.greet("ghost", incarnation="b"), Welcome):
+                    return
+
+
+async def test_of_agents_of_one_name_that_come_together_one_is_welcomed(serving: Serving):
+    async with an_agent(serving) as one, an_agent(serving) as two, an_agent(serving) as three:
+        answers = await asyncio.gather(*(a.greet(incarnation=i) for a, i in ((one, "a"), (two, "b"), (three, "c"))))
+        assert sum(isinstance(answer, Welcome) for answer in answers) == 1
+
+
+async def test_a_node_cannot_write_into_the_log_of_another(serving: Serving):
+    task = await a_task(serving)
+    async with an_agent(serving) as owner, an_agent(serving) as thief:
+        await owner.greet()
+        (key,) = await owner.dispatched()
+        await thief.greet("thief")
+        await thief.say(wire.Logs([wire.LogChunk(*key, 0, b"forged")]))
+        await thief.say(Heartbeat(1, {}))
+        await thief.hear(Renewed)
+        assert (await serving.http.get(f"/v1/tasks/{task}/logs", params={"attempt": 1})).content == b""
+
+
+async def test_a_capacity_below_nothing_is_refused(serving: Serving):
+    async with an_agent(serving) as agent:
+        await agent.say(Hello(wire.PROTOCOL, "n1", "a", "h", {"cpu": -5}, {}, [], ["command"], {}, []))
+        answer = await agent.hear(Refused)
+        assert isinstance(answer, Refused)
+        assert answer.code == "bad_hello"
+
+
 async def test_a_lease_is_renewed_in_the_database_before_it_is_said(serving: Serving):
     async with an_agent(serving) as agent:
         await agent.greet()

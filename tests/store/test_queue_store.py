@@ -5,7 +5,6 @@ import asyncio
 from headway.core.lifecycle import Lane, State
 from headway.core.queue import LineKey
 from headway.store.queue import BEGINNING
-from headway.wire import Key
 from tests.store.shop import SHAPE, TENANT, Shop, a_failure, an_end
 
 LINE = LineKey(TENANT, Lane.NORMAL, SHAPE)
@@ -83,10 +82,20 @@ async def test_a_repeated_result_changes_nothing(shop: Shop):
 
 async def test_giving_back_costs_no_attempt(shop: Shop):
     task = await shop.task(State.CLAIMED)
-    ((line, ready),) = await shop.queue.release([Key(TENANT, task, 1)])
+    ((line, ready),) = await shop.queue.release([(TENANT, task, 1)])
     assert (line, ready.id) == (LINE, task)
     (again,) = await shop.queue.claim(shop.epoch, [(TENANT, task, shop.node)])
     assert again.attempt == 1
+
+
+async def test_a_late_hand_back_cannot_take_a_later_claim_away(shop: Shop):
+    """The number of an attempt that never began is used again; the count of claims is not."""
+    task = await shop.task(State.CLAIMED)
+    await shop.queue.release([(TENANT, task, 1)])
+    (again,) = await shop.queue.claim(shop.epoch, [(TENANT, task, shop.node)])
+    assert (again.attempt, again.claims) == (1, 2)
+    assert await shop.queue.release([(TENANT, task, 1)]) == []
+    assert await shop.state_of(task) == State.CLAIMED
 
 
 async def test_failures_and_losses_are_counted_apart(shop: Shop):

@@ -119,6 +119,7 @@ create table queue (
     state smallint not null check (state between 0 and 4),
     lane smallint not null,
     attempt smallint not null default 0 check (attempt >= 0),
+    claims int not null default 0,
     failures smallint not null default 0,
     losses smallint not null default 0,
     max_attempts smallint not null,

@@ -13,13 +13,14 @@ with leader as (
     select $1::smallint as pool, w.* from unnest($3::int[], $4::bigint[], $5::int[]) as w (tenant, id, node)
 ), claimed as (
     update queue q
-    set state = 2, attempt = q.attempt + 1, node = wanted.node, epoch = $2, claimed_at = clock_now(), started_at = null
+    set state = 2, attempt = q.attempt + 1, claims = q.claims + 1, node = wanted.node, epoch = $2, claimed_at = clock_now(), started_at = null
     from wanted
     where q.pool = any(array[wanted.pool]) and q.tenant = wanted.tenant and q.id = wanted.id and q.state + 0 = 1
       and exists (select from leader)
-    returning q.pool, q.tenant, q.id, q.attempt, q.node, q.execution_cap_ms
+    returning q.pool, q.tenant, q.id, q.attempt, q.claims, q.node, q.execution_cap_ms
 )
-select claimed.tenant, claimed.id, claimed.attempt, claimed.node, claimed.execution_cap_ms, t.kind, t.cap_grace_ms, t.spec
+select claimed.tenant, claimed.id, claimed.attempt, claimed.node, claimed.execution_cap_ms, t.kind, t.cap_grace_ms, t.spec,
+       claimed.claims
 from claimed join task t on t.pool = any(array[claimed.pool]) and t.tenant = claimed.tenant and t.id = claimed.id
 
 -- name: start
@@ -33,20 +34,21 @@ where q.pool = any(array[began.pool]) and q.tenant = began.tenant and q.id = beg
   and q.state + 0 = 2
 
 -- name: release
--- Takes back attempts that never began: they cost nothing. Those being cancelled end here instead.
+-- Takes back attempts that never began: they cost nothing. Those being cancelled end here instead. An attempt's number
+-- is used again then, so it is the count of claims that tells this claim from a later one.
 with back as materialized (
-    select $1::smallint as pool, b.* from unnest($2::int[], $3::bigint[], $4::smallint[]) as b (tenant, id, attempt)
+    select $1::smallint as pool, b.* from unnest($2::int[], $3::bigint[], $4::int[]) as b (tenant, id, claims)
 ), ready as (
     update queue q
     set state = 1, attempt = q.attempt - 1, node = null, epoch = null, claimed_at = null, started_at = null
     from back
     where q.pool = any(array[back.pool]) and q.tenant = back.tenant and q.id = back.id
-      and q.attempt = back.attempt and q.state + 0 = 2
+      and q.claims = back.claims and q.state + 0 = 2
     returning q.tenant, q.id, q.lane, q.shape, extract(epoch from q.start_by)::float8 as start_by, q.execution_cap_ms
 ), cancelled as (
     delete from queue q using back
     where q.pool = any(array[back.pool]) and q.tenant = back.tenant and q.id = back.id
-      and q.attempt = back.attempt and q.state + 0 = 4
+      and q.claims = back.claims and q.state + 0 = 4
     returning q.tenant, q.id
 ), outcome as (
     insert into attempt (pool, tenant, id, attempt, outcome, status, finished_at, code, message)

@@ -1,0 +1,118 @@
+"""Limits that must all pass before a task starts: quotas, concurrency keys, dispatch rates.
+
+Each answers how many more may start now, and each knows what it blocks: a line that ran into a limit is set aside until
+that very limit has room again, so it neither hides others nor is asked about over and over.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Hashable
+from typing import NamedTuple
+
+import msgspec
+
+from headway.core.policy import Policy
+
+
+class Concurrency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """At most `limit` tasks with this key run at once in the tenant; 1 is mutual exclusion."""
+
+    key: str
+    limit: int
+
+
+class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """At most `rate` tasks with this key start in any `per` seconds."""
+
+    key: str
+    rate: int
+    per: float = 60.0
+
+
+class Blocker(NamedTuple):
+    """What stands in the way: a stable code and which one."""
+
+    code: str
+    what: Hashable
+
+
+class Limits:
+    """Who holds which key, and when a rate lets the next one through."""
+
+    def __init__(self) -> None:
+        self._holders: Counter[tuple[int, str]] = Counter()
+        self._starts: dict[tuple[int, str], deque[tuple[float, int]]] = {}
+        self._wakeups: list[tuple[float, Blocker]] = []
+
+    def room(
+        self, tenant: int, concurrency: tuple[Concurrency, ...], rates: tuple[Rate, ...], most: int, now: float
+    ) -> tuple[int, Blocker | None]:
+        """How many may start now, and what lets no more through."""
+        blocker: Blocker | None = None
+        for limit in concurrency:
+            left = max(limit.limit - self._holders[tenant, limit.key], 0)
+            if left < most:
+                most, blocker = left, Blocker("concurrency", (tenant, limit.key))
+        for rate in rates:
+            left, at = self._rate_room(tenant, rate, now)
+            if left < most:
+                most, blocker = left, Blocker("rate", (tenant, rate.key))
+                heapq.heappush(self._wakeups, (at, blocker))
+        return most, blocker
+
+    def take(
+        self, tenant: int, concurrency: tuple[Concurrency, ...], rates: tuple[Rate, ...], count: int, now: float
+    ) -> None:
+        """`count` tasks start."""
+        for limit in concurrency:
+            self._holders[tenant, limit.key] += count
+        for rate in rates:
+            self._starts.setdefault((tenant, rate.key), deque()).append((now, count))
+
+    def give(self, tenant: int, concurrency: tuple[Concurrency, ...], count: int) -> list[Blocker]:
+        """`count` tasks ended; answers the limits that have room again."""
+        for limit in concurrency:
+            left = self._holders[tenant, limit.key] - count
+            if left > 0:
+                self._holders[tenant, limit.key] = left
+            else:
+                del self._holders[tenant, limit.key]
+        return [Blocker("concurrency", (tenant, limit.key)) for limit in concurrency]
+
+    def holders(self, tenant: int, key: str) -> int:
+        """How many hold a key now."""
+        return self._holders[tenant, key]
+
+    def opened(self, now: float) -> list[Blocker]:
+        """The rates that let one through again by now."""
+        found: list[Blocker] = []
+        while self._wakeups and self._wakeups[0][0] <= now:
+            found.append(heapq.heappop(self._wakeups)[1])
+        return found
+
+    def next_opening(self) -> float | None:
+        """When the next rate lets one through."""
+        return self._wakeups[0][0] if self._wakeups else None
+
+    def _rate_room(self, tenant: int, rate: Rate, now: float) -> tuple[int, float]:
+        """How many may start in the window that ends now, and when the oldest start leaves it."""
+        starts = self._starts.get((tenant, rate.key))
+        if starts is None:
+            return rate.rate, now
+        while starts and starts[0][0] <= now - rate.per:
+            starts.popleft()
+        if not starts:
+            del self._starts[tenant, rate.key]
+            return rate.rate, now
+        return max(rate.rate - sum(count for _, count in starts), 0), starts[0][0] + rate.per
+
+
+def quota_room(policy: Policy, tenant: int, held: dict[str, int], needs: dict[str, int], most: int) -> int:
+    """How many more the tenant's quota allows. `held` counts `running` and every resource."""
+    for name, bound in policy.plan(tenant).quota.items():
+        each = 1 if name == "running" else needs.get(name, 0)
+        if each > 0:
+            most = min(most, max(bound - held.get(name, 0), 0) // each)
+    return most

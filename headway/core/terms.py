@@ -1,0 +1,73 @@
+"""The terms under which a task starts, besides its size: where it likes to be, and what it must not collide with."""
+
+from __future__ import annotations
+
+import msgspec
+
+from headway.core.constraints import Constraint
+from headway.core.limits import Concurrency, Rate
+from headway.core.refusal import Refused
+
+LIST_MAX = 16
+KEY_CHARS_MAX = 200
+RATE_SECONDS_MAX = 86_400.0
+
+
+class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
+    """As a submission says them; all empty is the usual case."""
+
+    constraints: tuple[Constraint, ...] = ()
+    preferred: tuple[Constraint, ...] = ()
+    spread: str | None = None
+    exclusive: bool = False
+    concurrency: tuple[Concurrency, ...] = ()
+    rates: tuple[Rate, ...] = ()
+
+
+NONE = Terms()
+
+
+def wrong_terms(terms: Terms) -> list[Refused]:
+    """Everything that is wrong with the terms."""
+    if terms == NONE:
+        return []
+    wrong = _wrong_constraints("constraints", terms.constraints) + _wrong_constraints("preferred", terms.preferred)
+    for name, limits in (("concurrency", terms.concurrency), ("rates", terms.rates)):
+        if len(limits) > LIST_MAX:
+            wrong.append(Refused(name, f"must not exceed {LIST_MAX} keys"))
+        if len({limit.key for limit in limits}) < len(limits):
+            wrong.append(Refused(name, "names a key twice"))
+    for number, limit in enumerate(terms.concurrency):
+        wrong += _wrong_key(f"concurrency[{number}]", limit.key)
+        if not 1 <= limit.limit <= 1_000_000:
+            wrong.append(Refused(f"concurrency[{number}].limit", "must be from 1 to 1000000"))
+    for number, rate in enumerate(terms.rates):
+        wrong += _wrong_key(f"rates[{number}]", rate.key)
+        if not 1 <= rate.rate <= 1_000_000:
+            wrong.append(Refused(f"rates[{number}].rate", "must be from 1 to 1000000"))
+        if not 0.001 <= rate.per <= RATE_SECONDS_MAX:
+            wrong.append(Refused(f"rates[{number}].per", "expected seconds from 0.001 to 86400"))
+    if terms.spread is not None:
+        wrong += _wrong_key("spread", terms.spread)
+    return wrong
+
+
+def _wrong_key(path: str, key: str) -> list[Refused]:
+    return (
+        [] if 0 < len(key) <= KEY_CHARS_MAX else [Refused(f"{path}.key", f"expected 1 to {KEY_CHARS_MAX} characters")]
+    )
+
+
+def _wrong_constraints(name: str, constraints: tuple[Constraint, ...]) -> list[Refused]:
+    if len(constraints) > LIST_MAX:
+        return [Refused(name, f"must not exceed {LIST_MAX}")]
+    wrong: list[Refused] = []
+    for number, constraint in enumerate(constraints):
+        values = len(constraint.values)
+        wanted = {"exists": values == 0, "=": values == 1, "!=": values >= 1, "in": values >= 1}[constraint.op]
+        if not wanted or values > LIST_MAX:
+            wrong.append(Refused(f"{name}[{number}].values", f"{constraint.op} takes {_COUNTS[constraint.op]}"))
+    return wrong
+
+
+_COUNTS = {"exists": "no value", "=": "one value", "!=": "one value or more", "in": "one value or more"}
