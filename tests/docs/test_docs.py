@@ -154,7 +154,7 @@ def test_the_fields_and_their_defaults_are_those_of_the_code(page: Path, heading
     for row, field in zip(rows, fields, strict=True):
         if row[1].startswith("`"):
             default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
-            assert json.loads(pages.code(row[1])) == default, row[0]
+            assert json.loads(pages.code(row[1])) == json.loads(msgspec.json.encode(default)), row[0]
 
 
 def test_the_lifecycle_is_the_one_of_the_code():
@@ -173,7 +173,9 @@ def test_every_command_and_each_of_its_options_is_described():
         described = pages.section(CLI, f"### headway {name}") + shared_options(name)
         command = root.get_command(click.Context(root), name)
         assert command is not None
-        options = [option for option in command.params if isinstance(option, click.Option)]
+        verbs = command.commands if isinstance(command, click.Group) else {}
+        missing += [f"{name} {verb}" for verb in verbs if verb not in described]
+        options = [o for one in (command, *verbs.values()) for o in one.params if isinstance(o, click.Option)]
         missing += [
             f"{name} {option.opts[-1]}"
             for option in options
