@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Hashable
 from typing import NamedTuple
 
 import msgspec
@@ -35,7 +34,7 @@ class Blocker(NamedTuple):
     """What stands in the way: a stable code and which one."""
 
     code: str
-    what: Hashable
+    what: int | tuple[int, str]
 
 
 class Limits:
