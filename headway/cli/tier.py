@@ -15,7 +15,6 @@ COLUMNS = (
     things.seconds("default_cap"),
     things.seconds("max_cap"),
     things.text("weight"),
-    things.text("price"),
 )
 
 
@@ -36,8 +35,6 @@ def command() -> None:
 @click.option("--default-cap", metavar="DURATION", help="How long a task may run that does not say, such as 30m.")
 @click.option("--max-cap", metavar="DURATION", help="How long any may ask to run, such as 6h.")
 @click.option("--weight", type=float, help="Its share against other tiers.")
-@click.option("--price", type=float, help="What it costs.")
-@click.option("--sandbox", help="How its tasks are kept apart.")
 @options.output_option
 @options.client_options
 def change(
@@ -51,8 +48,6 @@ def change(
     default_cap: str | None,
     max_cap: str | None,
     weight: float | None,
-    price: float | None,
-    sandbox: str | None,
     form: str | None,
 ) -> None:
     """Change a tier, or make it; what is left out stays."""
@@ -63,8 +58,6 @@ def change(
         default_cap=default_cap,
         max_cap=max_cap,
         weight=weight,
-        price=price,
-        sandbox=sandbox,
     )
     output.print_item(client.keep_tier(name, **said), form or "name")
 

@@ -11,11 +11,9 @@ parked with the reason, and comes back when that very reason is gone; so it hide
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from headway.core.fairness import Shares
 from headway.core.lifecycle import Lane
 from headway.core.limits import Blocker, Limits, quota_room
 from headway.core.order import FOREVER, DeadlineOrder, FairOrder
@@ -23,6 +21,8 @@ from headway.core.peak import Peak, utilization
 from headway.core.placement import NodeRoom, Nodes, Shape
 from headway.core.policy import Policy
 from headway.core.queue import Line, LineKey, ReadyTask
+from headway.core.reservation import Reservation, Running, free_at
+from headway.core.usage import Usage
 
 
 class Placement(NamedTuple):
@@ -33,21 +33,6 @@ class Placement(NamedTuple):
     tasks: list[ReadyTask]
     express: bool
     """Whether they count against the tenant's urgent share."""
-
-
-class Running(NamedTuple):
-    """Something that occupies a node until its cap at the latest."""
-
-    ends_by: float
-    shape: int
-
-
-class Reservation(NamedTuple):
-    """A node kept for the head of a line that was passed over."""
-
-    key: LineKey
-    node: int
-    starts_by: float
 
 
 class Planner:
@@ -65,11 +50,7 @@ class Planner:
         self._fresh: list[Line] = []
         self._held: set[int] = set()
         self._now = 0.0
-        half_life = policy.half_life_seconds
-        self._by_account: Shares[tuple[str, int]] = Shares(half_life_seconds=half_life)
-        self._by_tier: Shares[str] = Shares(half_life_seconds=half_life)
-        self._urgent: Shares[int] = Shares(half_life_seconds=half_life)
-        self._held_by: dict[int, Counter[str]] = {}
+        self._usage = Usage(policy)
         self._express = DeadlineOrder(self._lines)
         self._periodic = DeadlineOrder(self._lines)
         self._fair = FairOrder(self._lines, tier_score=self._tier_score, tenant_score=self._tenant_score)
@@ -144,8 +125,7 @@ class Planner:
     def set_policy(self, policy: Policy) -> None:
         """The operators decided something."""
         self.policy = policy
-        for shares in (self._by_account, self._by_tier, self._urgent):
-            shares.half_life_seconds = policy.half_life_seconds
+        self._usage.heed(policy)
         self._unpark(list(self._parked))
 
     def join(self, room: NodeRoom, now: float) -> None:
@@ -177,14 +157,9 @@ class Planner:
             return
         shape = self.nodes.shape(key.shape)
         self.nodes.vacate(node, key.shape, count)
-        self._by_account.vacate((shape.tier, key.tenant), shape.needs, count, now)
-        self._by_tier.vacate(shape.tier, shape.needs, count, now)
+        self._usage.vacate(key.tenant, shape, count, now, express=express)
         if express:
-            self._urgent.vacate(key.tenant, shape.needs, count, now)
             self._restore_budget(key.tenant)
-        held = self._held_by.get(key.tenant)
-        if held is not None:
-            held.subtract({"running": count, **{name: amount * count for name, amount in shape.needs.items()}})
         for order in (self._fair, self._offpeak):
             order.changed(shape.tier, key.tenant)
         self._unpark(self.limits.give(key.tenant, shape.concurrency, count))
@@ -270,14 +245,14 @@ class Planner:
 
     def _below_peak(self, shape: Shape) -> int:
         """How many more of a shape keep the pool under the peak line; the one that reaches it may still start."""
-        part = self._by_tier.part(shape.needs)
+        part = self._usage.part(shape)
         return max(int((self.policy.peak_line - self.peak.utilization) / part + 1e-9), 1) if part > 0 else 1 << 30
 
     def _turn_length(self, order: FairOrder, tier: str, line: Line) -> int:
         """How many tasks a tenant may start until it is somebody else's turn; at least one."""
         if not self.nodes.knows(line.key.shape):
             return 1
-        part = self._by_account.part(self.nodes.shape(line.key.shape).needs)
+        part = self._usage.part(self.nodes.shape(line.key.shape))
         if part <= 0:
             return 1 << 30
         ahead = order.ahead(tier) - self._tenant_score(tier, line.key.tenant)
@@ -325,8 +300,7 @@ class Planner:
     def _allowed(self, key: LineKey, shape: Shape, wanted: int, now: float) -> tuple[int, Blocker | None]:
         if key.tenant in self.policy.paused_tenants:
             return 0, Blocker("tenant_paused", key.tenant)
-        held = self._held_by.get(key.tenant)
-        allowed = quota_room(self.policy, key.tenant, held or {}, shape.needs, wanted)
+        allowed = quota_room(self.policy, key.tenant, self._usage.held(key.tenant), shape.needs, wanted)
         blocker = Blocker("quota", key.tenant) if allowed < wanted else None
         if shape.concurrency or shape.rates:
             fewer, by = self.limits.room(key.tenant, shape.concurrency, shape.rates, allowed, now)
@@ -360,14 +334,7 @@ class Planner:
     def _occupy(self, node: int, key: LineKey, count: int, now: float, *, express: bool) -> None:
         shape = self.nodes.shape(key.shape)
         self.nodes.occupy(node, key.shape, count)
-        self._by_account.occupy((shape.tier, key.tenant), shape.needs, count, now)
-        self._by_tier.occupy(shape.tier, shape.needs, count, now)
-        if express:
-            self._urgent.occupy(key.tenant, shape.needs, count, now)
-        held = self._held_by.setdefault(key.tenant, Counter())
-        held["running"] += count
-        for name, amount in shape.needs.items():
-            held[name] += amount * count
+        self._usage.occupy(key.tenant, shape, count, now, express=express)
         if shape.concurrency:
             self.limits.take(key.tenant, shape.concurrency, (), count, now)
 
@@ -423,8 +390,9 @@ class Planner:
         if waiting:
             self._unpark([Blocker("unknown", number)])
 
-    def forget_shapes(self, running: set[int]) -> None:
-        """Drops what is known of shapes that nothing waits or runs in."""
+    def tidy(self, running: set[int], now: float) -> None:
+        """Drops what is known of shapes that nothing waits or runs in, and of accounts that are long idle."""
+        self._usage.forget_idle(now)
         self.nodes.forget_shapes(running | {key.shape for key in self._lines})
 
     def _room_on(self, node: int) -> None:
@@ -441,8 +409,7 @@ class Planner:
         self._unpark(opened)
 
     def _resized(self, now: float) -> None:
-        for shares in (self._by_account, self._by_tier, self._urgent):
-            shares.resize(self.nodes.capacity, now)
+        self._usage.resize(self.nodes.capacity, now)
         self._unpark([blocker for blocker in self._parked if blocker.code == "room"])
 
     def _observe_peak(self) -> None:
@@ -450,14 +417,14 @@ class Planner:
         self.peak.observe(used, line=self.policy.peak_line, hysteresis=self.policy.peak_hysteresis)
 
     def _over_urgent_share(self, tenant: int) -> bool:
-        return self._urgent.share(tenant) >= self.policy.plan(tenant).urgent_share - 1e-9
+        return self._usage.urgent_share(tenant) >= self.policy.plan(tenant).urgent_share - 1e-9
 
     def _urgent_room(self, line: Line) -> int:
         """How many more fit into the tenant's urgent share; one more than that may begin it."""
         if not self.nodes.knows(line.key.shape):
             return 1
-        part = self._urgent.part(self.nodes.shape(line.key.shape).needs)
-        left = self.policy.plan(line.key.tenant).urgent_share - self._urgent.share(line.key.tenant)
+        part = self._usage.part(self.nodes.shape(line.key.shape))
+        left = self.policy.plan(line.key.tenant).urgent_share - self._usage.urgent_share(line.key.tenant)
         return 1 << 30 if part <= 0 else max(int(left / part + 1e-9), 1)
 
     def _restore_budget(self, tenant: int) -> None:
@@ -472,10 +439,10 @@ class Planner:
 
     def _tier_score(self, tier: str) -> float:
         history = self.policy.history_weight
-        return self._by_tier.score(tier, self._now, history_weight=history) / self.policy.weight(tier)
+        return self._usage.tier_score(tier, self._now, history_weight=history) / self.policy.weight(tier)
 
     def _tenant_score(self, tier: str, tenant: int) -> float:
-        return self._by_account.score((tier, tenant), self._now, history_weight=self.policy.history_weight)
+        return self._usage.tenant_score(tier, tenant, self._now, history_weight=self.policy.history_weight)
 
     # ── wide tasks ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -488,7 +455,8 @@ class Planner:
         if line is None:
             return
         shape = self.nodes.shape(line.key.shape)
-        times = [(self._free_at(room, shape, now), room.node) for room in self.nodes.some_candidates(line.key.shape)]
+        rooms = self.nodes.some_candidates(line.key.shape)
+        times = [(free_at(self.nodes, room, shape, self._running_on(room.node), now), room.node) for room in rooms]
         starts_by, node = min(times, default=(FOREVER, 0))
         room = self.nodes.get(node)
         if room is not None and starts_by < FOREVER:
@@ -506,18 +474,6 @@ class Planner:
             and self.placed > line.placed_then
             and self.nodes.knows(key.shape)
         ]
-
-    def _free_at(self, room: NodeRoom, shape: Shape, now: float) -> float:
-        """When the node has room for the shape if everything runs to its cap."""
-        free = dict(room.free)
-        ends = sorted(self._running_on(room.node))
-        for ends_by, number in [(now, None), *ends]:
-            if number is not None:
-                for name, amount in self.nodes.shape(number).needs.items():
-                    free[name] = free.get(name, 0) + amount
-            if all(free.get(name, 0) >= amount for name, amount in shape.needs.items()):
-                return max(ends_by, now)
-        return FOREVER
 
     def _release_reservation(self) -> None:
         assert self.reservation is not None

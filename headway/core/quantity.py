@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from functools import lru_cache
 
@@ -15,13 +14,21 @@ _SIZE_UNITS = {
     "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
 }  # fmt: skip
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)(k|M|G|T|Ki|Mi|Gi|Ti)?B?")
+TEXT_CHARS_MAX = 40
 DURATION_SECONDS_MAX = 366 * 86400.0
 SIZE_BYTES_MAX = 2**60
 
 
-@lru_cache(maxsize=4096, typed=True)
 def duration_ms(value: object, path: str, *, least_ms: int = 0) -> int | Refused:
-    """Milliseconds in a duration, or why it is none. Clients repeat themselves, hence the cache (3 µs a task saved)."""
+    """Milliseconds in a duration, or why it is none."""
+    if isinstance(value, str) and len(value) > TEXT_CHARS_MAX:
+        value = None  # no duration, and nothing to remember
+    return _duration_ms(value, path, least_ms)
+
+
+@lru_cache(maxsize=4096, typed=True)
+def _duration_ms(value: object, path: str, least_ms: int) -> int | Refused:
+    """Clients repeat themselves, hence the cache (3 µs a task saved)."""
     seconds = _seconds(value)
     if seconds is None:
         return Refused(path, 'expected a duration: seconds as a number, or text such as "90s", "15m", "1h30m"')
@@ -37,8 +44,8 @@ def _seconds(value: object) -> float | None:
     if isinstance(value, bool):
         return None
     if isinstance(value, (int, float)):
-        return float(value) if math.isfinite(value) and value >= 0 else None
-    if not isinstance(value, str) or len(value) > 40:
+        return float(min(value, 2 * DURATION_SECONDS_MAX)) if value >= 0 else None  # JSON's integers exceed floats
+    if not isinstance(value, str):
         return None
     if _SECONDS.fullmatch(value):  # a command line has only texts: `--delay-tolerance 0`
         return float(value)
@@ -53,7 +60,7 @@ def size_bytes(value: object, path: str) -> int | Refused:
     size: float | None = None
     if isinstance(value, int) and not isinstance(value, bool):
         size = value
-    elif isinstance(value, str) and len(value) <= 40 and (match := _SIZE.fullmatch(value)):
+    elif isinstance(value, str) and len(value) <= TEXT_CHARS_MAX and (match := _SIZE.fullmatch(value)):
         size = float(match[1]) * _SIZE_UNITS[match[2] or ""]
     if size is None or size < 0:
         return Refused(path, 'expected a size: bytes as an integer, or text such as "512Mi", "4Gi"')
@@ -64,7 +71,7 @@ def size_bytes(value: object, path: str) -> int | Refused:
 
 def milli(value: object, path: str) -> int | Refused:
     """Thousandths of a countable resource such as cpu: 2 → 2000, 0.5 → 500."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
         return Refused(path, "expected a number of at least 0, such as 2 or 0.5")
     if value > 1_000_000:
         return Refused(path, "must not exceed 1000000")

@@ -8,7 +8,7 @@ clock or a database: tiers and the hour come in.
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Literal
 
@@ -28,6 +28,8 @@ NAME_CHARS_MAX = 200
 TEXT_CHARS_MAX = 128 * 1024
 ITEMS_MAX = 4096
 TAGS_MAX = 32
+RESOURCES_MAX = 32
+FUNCTION_CHARS_MAX = 1000
 ATTEMPTS_MAX = 100
 CAP_GRACE_MS_MAX = 10 * 60_000
 URGENT_TOLERANCE_MS = 1000
@@ -168,7 +170,7 @@ def _admitted(said: Submission, tolerance: int, cap: int, grace: int, needs: tup
         execution_cap_ms=cap,
         cap_grace_ms=grace,
         max_attempts=said.retry.max_attempts if said.retry else 1,
-        eligible_at=said.eligible_at,
+        eligible_at=None if said.eligible_at is None else said.eligible_at.astimezone(UTC),
         script=said.script,
         script_path=said.script_path,
         function=said.function,
@@ -205,7 +207,7 @@ def _wrong_shape(said: Submission) -> list[Refused]:
         wrong.append(Refused("command", "expected exactly one of command, script, function"))
     if said.name is not None and (len(said.name) > NAME_CHARS_MAX or not _NAME.fullmatch(said.name)):
         wrong.append(Refused("name", f"expected 1 to {NAME_CHARS_MAX} letters, digits or any of ._:/@+- and spaces"))
-    if said.function is not None and not _is_function(said.function):
+    if said.function is not None and (len(said.function) > FUNCTION_CHARS_MAX or not _is_function(said.function)):
         wrong.append(Refused("function", 'expected "package.module:function"'))
     if said.function is None and said.kwargs:
         wrong.append(Refused("kwargs", "only a function takes kwargs"))
@@ -217,11 +219,20 @@ def _wrong_shape(said: Submission) -> list[Refused]:
         wrong += _wrong_tags(said.tags)
     if said.retry is not None:
         wrong += _wrong_retry(said.retry)
-    if said.eligible_at is not None and said.eligible_at.tzinfo is None:
+    if said.eligible_at is not None and not _is_hour(said.eligible_at):
         wrong.append(Refused("eligible_at", "expected a time with a zone, such as 2026-11-18T20:00:00Z"))
     if said.script_path is not None and (said.script is None or len(said.script_path) > TEXT_CHARS_MAX):
         wrong.append(Refused("script_path", "goes with a script, and must not exceed 128 KiB"))
     return wrong
+
+
+def _is_hour(said: datetime) -> bool:
+    """Whether it has a zone, and a year there is also in UTC."""
+    try:
+        said.astimezone(UTC)
+    except OverflowError:
+        return False
+    return said.tzinfo is not None
 
 
 @lru_cache(maxsize=4096)
@@ -303,6 +314,8 @@ def _needs(said: Submission, tier: Tier) -> tuple[tuple[str, int], ...] | list[R
         return _FUNCTION_NEEDS
     if not said.resources:
         return tuple(tier.needs.items())
+    if len(said.resources) > RESOURCES_MAX:
+        return [Refused("resources", f"must not exceed {RESOURCES_MAX} names")]
     needs = dict(tier.needs)
     wrong: list[Refused] = []
     for name, value in said.resources.items():

@@ -18,13 +18,10 @@ from headway.gateway.amounts import Said, integers
 from headway.store.accounts import PlanChange, PoolChange, TenantChange, TierChange
 
 Role = Literal["client", "admin", "node"]
-OnLate = Literal["warn", "refuse"]
-Sandbox = Literal["process"]
 Resources = dict[str, Said]
 
 TIERS_MAX = 1000
 WEIGHT_MAX = 1_000_000.0
-PRICE_MAX = 1_000_000_000.0
 MARGIN_MS_MAX = 24 * 3_600_000
 HALF_LIFE_MS_MAX = 90 * 24 * 3_600_000
 NAME_RULE = "expected 1 to 63 letters, digits or any of ._- and a letter or digit first"
@@ -61,7 +58,6 @@ class PlanPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     urgent_share: float | UnsetType = UNSET
     quota: Resources | UnsetType = UNSET
     resource_max: Resources | UnsetType | None = UNSET
-    on_late: OnLate | UnsetType = UNSET
 
     def change(self) -> PlanChange | list[Refused]:
         """What it changes, or everything that is wrong with it."""
@@ -78,7 +74,6 @@ class PlanPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             urgent_share=self.urgent_share,
             quota={} if quota is None else quota,
             resource_max=resource_max,
-            on_late=self.on_late,
         )
 
 
@@ -102,8 +97,6 @@ class TierBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     default_cap: Duration | UnsetType = UNSET
     max_cap: Duration | UnsetType = UNSET
     weight: float | UnsetType = UNSET
-    price: float | UnsetType = UNSET
-    sandbox: Sandbox | UnsetType = UNSET
 
     def change(self, name: str) -> TierChange | list[Refused]:
         """What it changes or makes, or everything that is wrong with it."""
@@ -112,7 +105,6 @@ class TierBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         default_cap = _milliseconds("default_cap", self.default_cap, wrong, least_ms=1)
         max_cap = _milliseconds("max_cap", self.max_cap, wrong, least_ms=1)
         wrong += _wrong_number("weight", self.weight, 0.001, WEIGHT_MAX)
-        wrong += _wrong_number("price", self.price, 0.0, PRICE_MAX)
         if isinstance(needs, dict) and "workers" in needs:
             wrong.append(Refused("resources.workers", "there is no such resource"))
         return wrong or TierChange(
@@ -120,8 +112,6 @@ class TierBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             default_cap_ms=default_cap,
             max_cap_ms=max_cap,
             weight=self.weight,
-            price=self.price,
-            sandbox=self.sandbox,
         )
 
 

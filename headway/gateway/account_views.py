@@ -27,7 +27,6 @@ class Limits(msgspec.Struct, frozen=True):
     urgent_share: float
     quota: dict[str, int | float]
     resource_max: dict[str, int | float] | None
-    on_late: str
 
 
 class PlanView(Limits, frozen=True, kw_only=True):
@@ -46,8 +45,6 @@ class TierView(msgspec.Struct, frozen=True):
     default_cap: float
     max_cap: float
     weight: float
-    price: float
-    sandbox: str
     changed_at: datetime
 
 
@@ -84,13 +81,6 @@ class NewKeyView(msgspec.Struct, frozen=True):
     label: str
 
 
-class PausedNameView(msgspec.Struct, frozen=True):
-    """Tasks of this name do not start for now."""
-
-    name: str
-    since: datetime
-
-
 class MeView(msgspec.Struct, frozen=True):
     """Who a key stands for, and what it may do."""
 
@@ -111,7 +101,7 @@ def limits(plan: Plan) -> Limits:
     """What a plan allows, without what only its administrators need."""
     most = None if plan.resource_max is None else written(plan.resource_max)
     tiers = None if plan.tiers is None else list(plan.tiers)
-    return Limits(tiers, plan.urgent_share, written(plan.quota), most, plan.on_late)
+    return Limits(tiers, plan.urgent_share, written(plan.quota), most)
 
 
 def plan_view(plan: Plan) -> PlanView:
@@ -128,8 +118,6 @@ def tier_view(tier: TierRow) -> TierView:
         default_cap=tier.default_cap_ms / 1000,
         max_cap=tier.max_cap_ms / 1000,
         weight=tier.weight,
-        price=tier.price,
-        sandbox=tier.sandbox,
         changed_at=tier.changed_at,
     )
 

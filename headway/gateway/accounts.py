@@ -1,7 +1,6 @@
-"""The HTTP endpoints about accounts: tenants, plans, tiers, pools, keys, paused names.
+"""The HTTP endpoints about accounts: tenants, plans, tiers, pools, keys.
 
-An administrator's key changes everything here; any other client's reads tiers, and sees to the keys and the names of
-its own tenant.
+An administrator's key changes everything here; any other client's reads tiers, and sees to the keys of its own tenant.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headway.core.refusal import Refused
-from headway.core.task import NAME_CHARS_MAX
 from headway.gateway.account_bodies import (
     KeyBody,
     PlanBody,
@@ -29,7 +27,6 @@ from headway.gateway.account_views import (
     KeyView,
     MeView,
     NewKeyView,
-    PausedNameView,
     limits,
     plan_view,
     pool_view,
@@ -46,7 +43,7 @@ from headway.gateway.decoding import (
     whole,
 )
 from headway.gateway.problems import Problem, refused
-from headway.store.accounts import AccountStore, Key, PausedName, PoolChange, TierRow
+from headway.store.accounts import AccountStore, Key, PoolChange, TierRow
 
 LIST_MAX = 1000
 T = TypeVar("T")
@@ -258,27 +255,6 @@ class AccountsApi:
         self._authenticator.forget(key_id)
         return Response(status_code=204)
 
-    async def paused_names(self, request: Request) -> Response:
-        """Lists the names of tasks that the caller's tenant has paused."""
-        caller = await self._client(request)
-        return _list([_paused_name_view(paused) for paused in await self._accounts.paused_names(caller.tenant)])
-
-    async def pause_name(self, request: Request) -> Response:
-        """Keeps the tenant's tasks of a name from starting; what runs goes on."""
-        caller = await self._client(request)
-        paused = await self._accounts.pause_name(caller.tenant, _task_name(request))
-        self._changed()
-        return _json(_paused_name_view(paused))
-
-    async def resume_name(self, request: Request) -> Response:
-        """Lets the tenant's tasks of a name start again."""
-        caller = await self._client(request)
-        name = _task_name(request)
-        if not await self._accounts.resume_name(caller.tenant, name):
-            raise Problem("not_found", f"no tasks are paused by the name {name!r}")
-        self._changed()
-        return Response(status_code=204)
-
 
 async def _body(request: Request, decoder: msgspec.json.Decoder[T]) -> T:
     expect_media_type(request, "application/json")
@@ -318,15 +294,6 @@ def _name(request: Request, what: str) -> str:
     return name
 
 
-def _task_name(request: Request) -> str:
-    name: str = request.path_params["name"]
-    if len(name) > NAME_CHARS_MAX or not name.isprintable():
-        raise refused(
-            [Refused("name", f"no task has such a name: expected 1 to {NAME_CHARS_MAX} printable characters")]
-        )
-    return name
-
-
 def _page(request: Request, *more: str) -> tuple[str, int]:
     """Behind which one a list goes on, and how many it shows."""
     refuse_unknown(request, frozenset({"limit", "cursor", *more}))
@@ -335,10 +302,6 @@ def _page(request: Request, *more: str) -> tuple[str, int]:
 
 def _key_view(key: Key) -> KeyView:
     return KeyView(key.id, key.tenant, key.role, key.label, key.created_by, key.created_at)
-
-
-def _paused_name_view(paused: PausedName) -> PausedNameView:
-    return PausedNameView(paused.name, paused.since)
 
 
 def _json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:

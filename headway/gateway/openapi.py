@@ -36,7 +36,6 @@ _TYPES: dict[str, type] = {
     "KeyBody": account_bodies.KeyBody,
     "Key": account_views.KeyView,
     "NewKey": account_views.NewKeyView,
-    "PausedName": account_views.PausedNameView,
     "Me": account_views.MeView,
 }
 _Doc = dict[str, object]

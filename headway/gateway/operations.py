@@ -126,27 +126,6 @@ _ACCOUNTS = [
         problems=("invalid",),
     ),
     Operation("DELETE", "/v1/keys/{id}", "revokeKey", "Ends a key", 204, None, problems=("not_found",)),
-    Operation(
-        "GET", "/v1/names", "listPausedNames", "Lists the names of tasks that are paused", 200, "list:PausedName"
-    ),
-    Operation(
-        "POST",
-        "/v1/names/{name}:pause",
-        "pauseName",
-        "Keeps tasks of a name from starting",
-        200,
-        "PausedName",
-        problems=("invalid",),
-    ),
-    Operation(
-        "POST",
-        "/v1/names/{name}:resume",
-        "resumeName",
-        "Lets tasks of a name start again",
-        204,
-        None,
-        problems=("invalid", "not_found"),
-    ),
 ]
 
 OPERATIONS = [
@@ -188,7 +167,7 @@ OPERATIONS = [
         200,
         "list:Task",
         query=LISTED,
-        problems=("invalid",),
+        problems=("invalid", "too_slow"),
     ),
     Operation(
         "POST",

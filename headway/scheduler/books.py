@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from headway.core.plan import Planner, Running
+from headway.core.plan import Planner
 from headway.core.queue import LineKey
+from headway.core.reservation import Running
 
 Task = tuple[int, int]
 """Tenant and id."""

@@ -459,7 +459,7 @@ class Leader:
                     await self.farewell(silent)
             await self._stop_cancelled()
             await self._take_from_lapsed()
-            self.planner.forget_shapes(self.books.shapes())
+            self.planner.tidy(self.books.shapes(), self._now())
 
     async def _take_from_lapsed(self) -> None:
         """Gives what lapsed nodes owned another attempt. No node comes back while that happens to it."""

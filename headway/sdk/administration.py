@@ -112,21 +112,6 @@ def revoke_key(key_id: str) -> Conversation[None]:
     yield from ask(Request("DELETE", _path("keys", key_id)))
 
 
-def paused_names() -> Conversation[list[Thing]]:
-    """The names of tasks that are paused."""
-    return (yield from _all("/v1/names"))
-
-
-def pause_name(name: str) -> Conversation[Thing]:
-    """Keeps tasks of a name from starting; what runs goes on."""
-    return (yield from _tell("POST", _path("names", name) + ":pause"))
-
-
-def resume_name(name: str) -> Conversation[None]:
-    """Lets tasks of a name start again."""
-    yield from ask(Request("POST", _path("names", name) + ":resume"))
-
-
 def _tell(method: str, path: str, said: Thing | None = None) -> Conversation[Thing]:
     """Says what is to be, and answers the thing as it then is. Only what makes something new is not repeatable."""
     body = b"" if said is None else _encode(said)

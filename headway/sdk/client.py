@@ -77,9 +77,6 @@ class Operations:
     create_key = Operation(administration.create_key)
     keys = Operation(administration.keys)
     revoke_key = Operation(administration.revoke_key)
-    paused_names = Operation(administration.paused_names)
-    pause_name = Operation(administration.pause_name)
-    resume_name = Operation(administration.resume_name)
 
 
 class Client(Operations):

@@ -1,4 +1,4 @@
-"""Who may use how much: tenants, plans, tiers, keys, pools and what is paused.
+"""Who may use how much: tenants, plans, tiers, keys and pools.
 
 Every change to what `policy` reads is counted in its own transaction, so a reader that knows the count asks one cheap
 statement whether there is anything new. Rows come out of PostgreSQL as JSON, which is what the structs decode from.
@@ -32,7 +32,6 @@ class Plan(msgspec.Struct, frozen=True):
     """Most in use at once: `running` attempts, and resources by name."""
     resource_max: dict[str, int] | None
     """Most that one task may ask for; None: no bound."""
-    on_late: str
     created_at: datetime
     changed_at: datetime
 
@@ -49,15 +48,13 @@ class Tenant(msgspec.Struct, frozen=True):
 
 
 class TierRow(msgspec.Struct, frozen=True):
-    """A named size of task, with what it weighs and costs."""
+    """A named size of task, with what it weighs."""
 
     name: str
     needs: dict[str, int]
     default_cap_ms: int
     max_cap_ms: int
     weight: float
-    price: float
-    sandbox: str
     changed_at: datetime
 
 
@@ -72,14 +69,6 @@ class PoolRow(msgspec.Struct, frozen=True):
     promotion_margin_ms: int
     half_life_seconds: int
     changed_at: datetime
-
-
-class PausedName(msgspec.Struct, frozen=True):
-    """Tasks of this name do not start for now."""
-
-    tenant: int
-    name: str
-    since: datetime
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -107,7 +96,6 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     urgent_share: float | UnsetType = UNSET
     quota: dict[str, int] | UnsetType = UNSET
     resource_max: dict[str, int] | UnsetType | None = UNSET
-    on_late: str | UnsetType = UNSET
 
 
 class TierChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,8 +105,6 @@ class TierChange(msgspec.Struct, frozen=True, kw_only=True):
     default_cap_ms: int | UnsetType = UNSET
     max_cap_ms: int | UnsetType = UNSET
     weight: float | UnsetType = UNSET
-    price: float | UnsetType = UNSET
-    sandbox: str | UnsetType = UNSET
 
 
 class PoolChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,8 +125,6 @@ class PolicyRows(msgspec.Struct, frozen=True):
     plans: dict[str, Plan]
     tenants: dict[int, Tenant]
     tiers: dict[str, TierRow]
-    paused_names: frozenset[tuple[int, str]]
-    """(tenant, name of tasks)."""
 
     def plan_of(self, tenant: int) -> Plan:
         """The plan a tenant is on."""
@@ -148,7 +132,7 @@ class PolicyRows(msgspec.Struct, frozen=True):
 
 
 class AccountStore:
-    """The accounts, and the one pool whose names are paused here."""
+    """The accounts, and the one pool whose policy is read here."""
 
     def __init__(self, database: Database, pool: int) -> None:
         self._database = database
@@ -237,20 +221,6 @@ class AccountStore:
         except asyncpg.CheckViolationError:
             return Refused("peak_hysteresis", "must be less than peak_line")
 
-    async def pause_name(self, tenant: int, name: str) -> PausedName:
-        """Keeps tasks of a name from starting; paused already, it stays so."""
-        found = _one(await self._change("pause_name", self._pool, tenant, name), PausedName)
-        assert found is not None
-        return found
-
-    async def resume_name(self, tenant: int, name: str) -> bool:
-        """Lets tasks of a name start again; False when it was not paused."""
-        return bool(await self._change("resume_name", self._pool, tenant, name))
-
-    async def paused_names(self, tenant: int) -> list[PausedName]:
-        """What a tenant has paused, by name."""
-        return _all(await self._database.fetch(_SQL["paused_names"], self._pool, tenant), PausedName)
-
     async def create_key(
         self, key_id: str, *, tenant: str, role: str, digest: bytes, label: str, created_by: str
     ) -> Key | None:
@@ -278,7 +248,6 @@ def _policy(row: Row) -> PolicyRows:
         plans={plan.name: plan for plan in msgspec.json.decode(row["plans"], type=list[Plan])},
         tenants={tenant.tenant: tenant for tenant in msgspec.json.decode(row["tenants"], type=list[Tenant])},
         tiers={tier.name: tier for tier in msgspec.json.decode(row["tiers"], type=list[TierRow])},
-        paused_names=msgspec.json.decode(row["names"], type=frozenset[tuple[int, str]]),
     )
 
 

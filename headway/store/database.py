@@ -23,6 +23,8 @@ PINNED = {
     "application_name": "headway",
 }
 TRIES_MAX = 8
+ANSWER_SECONDS = 2.0
+"""How long after the bound of a statement the server may take to say that it ended it."""
 PASSING = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 GONE = (
     OSError,
@@ -32,6 +34,7 @@ GONE = (
     asyncpg.CannotConnectNowError,
     asyncpg.ConnectionDoesNotExistError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # "cannot switch to state 12": it was killed in the middle of an answer
     asyncpg.InsufficientResourcesError,  # no disk, memory or connection left: passes, or an operator sees to it
     asyncpg.ReadOnlySQLTransactionError,  # connected to what is a standby by now
 )
@@ -53,14 +56,17 @@ class Database:
         self._pool = pool
 
     @classmethod
-    async def open(cls, url: str, *, size: int = 8) -> Database:
-        """Connects; raises what asyncpg raises when nobody answers."""
+    async def open(cls, url: str, *, size: int = 8, statement_seconds: float | None = None) -> Database:
+        """Connects; raises what asyncpg raises when nobody answers. Connections beyond the first are made when they are
+        needed: each is a process of some megabytes. A statement that takes longer than `statement_seconds` is ended by
+        the server with QueryCanceledError."""
+        bound = {} if statement_seconds is None else {"statement_timeout": str(round(statement_seconds * 1000))}
         pool = await asyncpg.create_pool(
             url,
-            min_size=size,
+            min_size=1,
             max_size=size,
-            server_settings=PINNED,
-            command_timeout=60,
+            server_settings=PINNED | bound,
+            command_timeout=60 if statement_seconds is None else statement_seconds + ANSWER_SECONDS,
             max_inactive_connection_lifetime=0,
             max_queries=0x7FFFFFFF,
             max_cached_statement_lifetime=0,
@@ -78,22 +84,45 @@ class Database:
 
     async def fetch(self, sql: str, *args: object) -> list[Row]:
         """All rows of one statement, which is its own transaction."""
-        return await patiently(lambda: self._pool.fetch(sql, *args))
+        return await self._run(lambda connection: connection.fetch(sql, *args))
 
     async def fetchrow(self, sql: str, *args: object) -> Row | None:
         """The first row of one statement, or None."""
-        return await patiently(lambda: self._pool.fetchrow(sql, *args))
+        return await self._run(lambda connection: connection.fetchrow(sql, *args))
 
     async def execute(self, sql: str, *args: object) -> str:
         """Runs one statement; answers its command tag."""
-        return await patiently(lambda: self._pool.execute(sql, *args))
+        return await self._run(lambda connection: connection.execute(sql, *args))
 
     async def together(self, *steps: tuple[str, Sequence[object]]) -> list[list[Row]]:
         """Several statements in one transaction."""
 
-        async def once() -> list[list[Row]]:
-            async with self._pool.acquire() as connection, connection.transaction():
-                return [await connection.fetch(sql, *args) for sql, args in steps]
+        async def once(connection: asyncpg.Connection) -> list[list[Row]]:
+            transaction = connection.transaction()
+            await transaction.start()
+            try:
+                rows = [await connection.fetch(sql, *args) for sql, args in steps]
+            except asyncpg.PostgresError:
+                await transaction.rollback()
+                raise
+            await transaction.commit()
+            return rows
+
+        return await self._run(once)
+
+    async def _run(self, work: Callable[[asyncpg.Connection], Awaitable[T]]) -> T:
+        """Runs a transaction on a connection. One that was given up in the middle takes its connection with it: to wait
+        until the server agrees, as the driver does, is to wait for ever for one that is frozen."""
+
+        async def once() -> T:
+            async with self._pool.acquire() as connection:
+                try:
+                    return await work(connection)
+                except asyncpg.PostgresError:
+                    raise
+                except BaseException:
+                    connection.terminate()
+                    raise
 
         return await patiently(once)
 

@@ -11,9 +11,10 @@ from headway.core.constraints import Constraint
 from headway.core.lifecycle import Lane
 from headway.core.limits import Concurrency, Rate
 from headway.core.placement import NodeRoom, Nodes, Shape
-from headway.core.plan import Placement, Planner, Running
+from headway.core.plan import Placement, Planner
 from headway.core.policy import Plan, Policy
 from headway.core.queue import LineKey, ReadyTask
+from headway.core.reservation import Running
 
 SMALL = Shape("command", {"cpu": 500}, "basic")
 BIG = Shape("command", {"cpu": 4000}, "premium")

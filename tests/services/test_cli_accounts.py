@@ -107,26 +107,26 @@ def test_tenants_are_listed_shown_and_set(headway: Headway):
 
 def test_a_plan_is_changed_piece_by_piece(headway: Headway):
     headway("plan", "create", "small", "--tiers", "basic", "--quota", "running=2", "--resource-max", "memory=1Gi")
-    headway("plan", "set", "small", "--quota", "cpu=4", "--tiers", "all", "--on-late", "refuse")
+    headway("plan", "set", "small", "--quota", "cpu=4", "--tiers", "all", "--urgent-share", "0.5")
     plan = json.loads(headway("plan", "show", "small", "-o", "json").out)
-    assert (plan["quota"], plan["tiers"], plan["on_late"]) == ({"running": 2, "cpu": 4}, None, "refuse")
+    assert (plan["quota"], plan["tiers"], plan["urgent_share"]) == ({"running": 2, "cpu": 4}, None, 0.5)
     assert plan["resource_max"] == {"memory": 2**30}
     headway("plan", "set", "small", "--quota", "running=none", "--resource-max", "memory=none")
     plan = json.loads(headway("plan", "show", "small", "-o", "json").out)
     assert (plan["quota"], plan["resource_max"]) == ({"cpu": 4}, None)
     assert "small" in headway("plan", "list").out
-    assert headway("plan", "set", "nobody", "--on-late", "warn").code == 4
+    assert headway("plan", "set", "nobody", "--urgent-share", "0.5").code == 4
 
 
 def test_a_tier_is_made_and_changed(headway: Headway):
-    words = "--cpu 2 --memory 4Gi --weight 2 --default-cap 30m --max-cap 6h --price 1".split()  # noqa: SIM905
+    words = "--cpu 2 --memory 4Gi --weight 2 --default-cap 30m --max-cap 6h".split()  # noqa: SIM905
     assert headway("tier", "set", "large", *words)[:2] == (0, "large\n")
     assert headway("tier", "set", "large", "--cpu", "0.5").code == 0
     tier = json.loads(headway("tier", "show", "large", "-o", "json").out)
     assert tier["resources"] == {"cpu": 0.5, "memory": 4 * 2**30}
-    assert (tier["default_cap"], tier["max_cap"], tier["weight"], tier["price"]) == (1800.0, 21600.0, 2.0, 1.0)
+    assert (tier["default_cap"], tier["max_cap"], tier["weight"]) == (1800.0, 21600.0, 2.0)
     (row,) = [line for line in headway("tier", "list").out.splitlines() if line.startswith("large")]
-    assert row.split() == ["large", "cpu=0.5,memory=4Gi", "30m", "6h", "2.0", "1.0"]
+    assert row.split() == ["large", "cpu=0.5,memory=4Gi", "30m", "6h", "2.0"]
     said = headway("tier", "set", "large", "--cpu", "many")
     assert said.code == 2
     assert "resources.cpu" in said.err

@@ -35,7 +35,6 @@ async def test_a_fresh_database_has_what_a_first_task_needs(accounts: AccountSto
     assert there.plans["default"].tiers is None
     assert {name: tier.weight for name, tier in there.tiers.items()} == {"basic": 1, "regular": 2, "premium": 4}
     assert (there.pool.name, there.pool.paused, there.pool.peak_line) == ("default", False, 0.8)
-    assert there.paused_names == frozenset()
 
 
 async def test_the_policy_is_read_again_only_after_a_change(accounts: AccountStore):
@@ -48,8 +47,6 @@ async def test_the_policy_is_read_again_only_after_a_change(accounts: AccountSto
         lambda: accounts.change_plan("small", PlanChange(urgent_share=0.5)),
         lambda: accounts.keep_tier("basic", TierChange(weight=3)),
         lambda: accounts.change_pool("default", PoolChange(paused=True)),
-        lambda: accounts.pause_name(TENANT, "encode"),
-        lambda: accounts.resume_name(TENANT, "encode"),
     )
     for change in changes:
         await change()
@@ -77,19 +74,19 @@ async def test_a_plan_that_is_not_there_is_refused(accounts: AccountStore):
     assert await accounts.create_tenant("acme", "gold") == no_plan
     assert await accounts.change_tenant("default", TenantChange(plan="gold")) == no_plan
     assert await accounts.change_tenant("nobody", TenantChange(paused=True)) is None
-    assert await accounts.change_plan("gold", PlanChange(on_late="refuse")) is None
+    assert await accounts.change_plan("gold", PlanChange(urgent_share=0.5)) is None
 
 
 async def test_what_a_change_does_not_mention_stays(accounts: AccountStore):
     await accounts.create_plan("small", PlanChange(tiers=["basic"], quota={"cpu": 4000}, resource_max={"cpu": 2000}))
-    plan = await accounts.change_plan("small", PlanChange(on_late="refuse"))
+    plan = await accounts.change_plan("small", PlanChange(urgent_share=0.5))
     assert plan is not None
-    assert (plan.tiers, plan.quota, plan.resource_max, plan.on_late) == (
-        ("basic",), {"cpu": 4000}, {"cpu": 2000}, "refuse",
+    assert (plan.tiers, plan.quota, plan.resource_max, plan.urgent_share) == (
+        ("basic",), {"cpu": 4000}, {"cpu": 2000}, 0.5,
     )  # fmt: skip
     plan = await accounts.change_plan("small", PlanChange(tiers=None, resource_max=None, quota={}))
     assert plan is not None
-    assert (plan.tiers, plan.quota, plan.resource_max, plan.on_late) == (None, {}, None, "refuse")
+    assert (plan.tiers, plan.quota, plan.resource_max, plan.urgent_share) == (None, {}, None, 0.5)
 
 
 async def test_a_new_tier_gets_caps_that_go_together(accounts: AccountStore):
@@ -114,17 +111,6 @@ async def test_a_pool_keeps_its_hysteresis_under_its_line(accounts: AccountStore
     assert not isinstance(changed, Refused)
     assert changed is not None
     assert (changed.peak_line, changed.peak_hysteresis, changed.half_life_seconds) == (0.7, 0.1, 60)
-
-
-async def test_a_name_is_paused_for_one_tenant(accounts: AccountStore):
-    acme = await a_tenant(accounts, "acme")
-    first = await accounts.pause_name(acme.tenant, "encode")
-    assert await accounts.pause_name(acme.tenant, "encode") == first
-    assert (await policy(accounts)).paused_names == {(acme.tenant, "encode")}
-    assert await accounts.paused_names(TENANT) == []
-    assert not await accounts.resume_name(TENANT, "encode")
-    assert await accounts.resume_name(acme.tenant, "encode")
-    assert (await policy(accounts)).paused_names == frozenset()
 
 
 async def test_a_revoked_key_is_unknown_and_stays_revoked(accounts: AccountStore, shop: Shop):

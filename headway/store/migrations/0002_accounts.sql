@@ -6,7 +6,6 @@ create table plan (
     urgent_share double precision not null default 0.25 check (urgent_share between 0 and 1),
     quota json not null default '{}',              -- most in use at once: {"running": n, "cpu": milli, "memory": bytes}
     resource_max json,                             -- most that one task may ask for; null: no bound
-    on_late text not null default 'warn' check (on_late in ('warn', 'refuse')),
     created_at timestamptz not null default clock_now(),
     changed_at timestamptz not null default clock_now()
 );
@@ -19,8 +18,6 @@ alter table tenant
 
 alter table tier
     add column weight double precision not null default 1 check (weight > 0),
-    add column price double precision not null default 0 check (price >= 0),
-    add column sandbox text not null default 'process',
     add column changed_at timestamptz not null default clock_now();
 update tier set weight = 2 where name = 'regular';
 update tier set weight = 4 where name = 'premium';
@@ -34,15 +31,6 @@ alter table pool
     add column changed_at timestamptz not null default clock_now(),
     add check (peak_hysteresis >= 0 and peak_hysteresis < peak_line);
 
--- Names of tasks that do not start for now.
-create table pause (
-    pool smallint not null references pool,
-    tenant int not null references tenant,
-    name text not null,
-    since timestamptz not null default clock_now(),
-    primary key (pool, tenant, name)
-);
-
 alter table api_key
     drop constraint api_key_role_check,
     add constraint api_key_role_check check (role in ('client', 'node', 'admin')),
@@ -50,8 +38,8 @@ alter table api_key
     add column created_by text,
     add column revoked_at timestamptz;
 
--- Counts the changes to plans, tenants, tiers, pools and pauses. Each takes this row first, in its own transaction: so
--- they come one after the other, and who knows the count knows whether there is anything new to read.
+-- Counts the changes to plans, tenants, tiers and pools. Each takes this row first, in its own transaction: so they
+-- come one after the other, and who knows the count knows whether there is anything new to read.
 create table accounts_version (
     one smallint primary key check (one = 1),
     version bigint not null

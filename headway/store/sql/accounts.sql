@@ -8,8 +8,7 @@ select v.version,
        (select to_json(p) from pool p where p.pool = $1) as pool,
        (select coalesce(json_agg(p), '[]') from plan p) as plans,
        (select coalesce(json_agg(t), '[]') from tenant t) as tenants,
-       (select coalesce(json_agg(t), '[]') from tier t) as tiers,
-       (select coalesce(json_agg(json_build_array(n.tenant, n.name)), '[]') from pause n where n.pool = $1) as names
+       (select coalesce(json_agg(t), '[]') from tier t) as tiers
 from accounts_version v where v.one = 1 and v.version <> $2
 
 -- name: create_tenant
@@ -37,8 +36,8 @@ returning to_json(t)
 
 -- name: create_plan
 -- What the JSON does not mention bounds nothing.
-insert into plan as p (name, tiers, urgent_share, quota, resource_max, on_late)
-select $1, n.tiers, coalesce(n.urgent_share, 0.25), coalesce(n.quota, '{}'), n.resource_max, coalesce(n.on_late, 'warn')
+insert into plan as p (name, tiers, urgent_share, quota, resource_max)
+select $1, n.tiers, coalesce(n.urgent_share, 0.25), coalesce(n.quota, '{}'), n.resource_max
 from json_populate_record(null::plan, $2) as n
 on conflict do nothing
 returning to_json(p)
@@ -52,8 +51,8 @@ select to_json(p) from plan p where name = $1
 -- name: change_plan
 -- What the JSON does not mention stays.
 update plan as p
-set (tiers, urgent_share, quota, resource_max, on_late, changed_at) = (
-    select n.tiers, n.urgent_share, n.quota, n.resource_max, n.on_late, clock_now()
+set (tiers, urgent_share, quota, resource_max, changed_at) = (
+    select n.tiers, n.urgent_share, n.quota, n.resource_max, clock_now()
     from json_populate_record(p, $2) as n)
 where p.name = $1
 returning to_json(p)
@@ -67,8 +66,8 @@ select to_json(t) from tier t where name = $1
 -- name: change_tier
 -- What the JSON does not mention stays.
 update tier as t
-set (needs, default_cap_ms, max_cap_ms, weight, price, sandbox, changed_at) = (
-    select n.needs, n.default_cap_ms, n.max_cap_ms, n.weight, n.price, n.sandbox, clock_now()
+set (needs, default_cap_ms, max_cap_ms, weight, changed_at) = (
+    select n.needs, n.default_cap_ms, n.max_cap_ms, n.weight, clock_now()
     from json_populate_record(t, $2) as n)
 where t.name = $1
 returning to_json(t)
@@ -76,10 +75,10 @@ returning to_json(t)
 -- name: create_tier
 -- Where `change_tier` found none. What the JSON does not mention gets a value that goes with the rest; the resources
 -- must be mentioned.
-insert into tier as t (name, needs, default_cap_ms, max_cap_ms, weight, price, sandbox)
+insert into tier as t (name, needs, default_cap_ms, max_cap_ms, weight)
 select $1, n.needs, coalesce(n.default_cap_ms, least(30 * 60000, n.max_cap_ms)),
        coalesce(n.max_cap_ms, greatest(6 * 60 * 60000, n.default_cap_ms)),
-       coalesce(n.weight, 1), coalesce(n.price, 0), coalesce(n.sandbox, 'process')
+       coalesce(n.weight, 1)
 from json_populate_record(null::tier, $2) as n
 where n.needs is not null and not exists (select from tier o where o.name = $1)
 returning to_json(t)
@@ -98,17 +97,6 @@ set (paused, peak_line, peak_hysteresis, promotion_margin_ms, half_life_seconds,
     from json_populate_record(p, $2) as n)
 where p.name = $1
 returning to_json(p)
-
--- name: pause_name
-insert into pause as p (pool, tenant, name) values ($1, $2, $3)
-on conflict (pool, tenant, name) do update set name = p.name
-returning to_json(p)
-
--- name: resume_name
-delete from pause where pool = $1 and tenant = $2 and name = $3 returning name
-
--- name: paused_names
-select to_json(p) from pause p where pool = $1 and tenant = $2 order by name
 
 -- name: create_key
 -- No row when there is no such tenant.

@@ -22,14 +22,15 @@ update leadership set lease_until = clock_now() - interval '1 second' where pool
 select epoch, server from leadership where pool = $1 and lease_until >= clock_now()
 
 -- name: take_issuer
--- The lowest number of this pool whose lease ran out, or the lowest that no pool has had. One whose stamps run far
--- ahead of the clock (which then stood wrong) rests until the clock has caught up.
+-- The lowest number of this pool whose lease ran out, or the lowest that no pool has had; no row when all 1,024 are
+-- taken. One whose stamps run far ahead of the clock (which then stood wrong) rests until the clock has caught up.
 with free as (
     select issuer, used_until_ms from issuer
     where pool = $1 and lease_until < clock_now() and used_until_ms < extract(epoch from clock_now()) * 1000 + 2 * $4
     order by issuer limit 1 for update skip locked
 ), fresh as (
-    select (select coalesce(max(issuer) + 1, 0) from issuer)::smallint as issuer where not exists (select from free)
+    select next.issuer from (select coalesce(max(issuer) + 1, 0)::smallint as issuer from issuer) as next
+    where next.issuer < 1024 and not exists (select from free)
 ), taken as (
     update issuer i
     set holder = $2, lease_until = clock_now() + $3 * interval '1 second',
