@@ -1,0 +1,65 @@
+"""Requests as bytes, made before the clock starts. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+Job = Literal["noop", "stamp", "true"]
+Form = Literal["array", "lines"]
+
+_MEDIA = {"array": "application/json", "lines": "application/x-ndjson"}
+
+
+def single(job: Job, number: int) -> bytes:
+    """The body of one submission."""
+    if job == "true":
+        return b'{"command":["/bin/true"]}'
+    return json.dumps({"function": f"bench.jobs:{job}", "args": [number]}, separators=(",", ":")).encode()
+
+
+def requests(key: str, job: Job, numbers: range, size: int, form: Form) -> Iterator[bytes]:
+    """Whole HTTP requests that submit all `numbers`, `size` tasks each."""
+    if size == 1:
+        for number in numbers:
+            yield request(key, "/v1/tasks", "application/json", single(job, number))
+        return
+    for low in range(numbers.start, numbers.stop, size):
+        part = range(low, min(low + size, numbers.stop))
+        yield request(key, "/v1/tasks:batch", _MEDIA[form], _joined((single(job, n) for n in part), form))
+
+
+def request(key: str, path: str, media: str, body: bytes) -> bytes:
+    """A POST."""
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer {key}\r\n"
+        f"Content-Type: {media}\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def complete(answer: bytes | bytearray) -> bytes | None:
+    """The body of an answer once all of it is there; raises when it is not a good one."""
+    head_ends = answer.find(b"\r\n\r\n")
+    if head_ends < 0:
+        return None
+    head = bytes(answer[:head_ends]).lower()
+    length = int(head.partition(b"content-length:")[2].partition(b"\r\n")[0])
+    if len(answer) < head_ends + 4 + length:
+        return None
+    body = bytes(answer[head_ends + 4 : head_ends + 4 + length])
+    if head[9:10] != b"2":
+        raise ValueError(f"the server answered {head[9:12].decode()}: {body[:300].decode(errors='replace')}")
+    return body
+
+
+def accepted(body: bytes) -> int:
+    """How many tasks an answer says were accepted."""
+    if body.startswith(b'{"accepted":'):
+        return int(body[len(b'{"accepted":') : body.index(b",")])
+    return 1
+
+
+def _joined(items: Iterable[bytes], form: Form) -> bytes:
+    return b"[" + b",".join(items) + b"]" if form == "array" else b"\n".join(items) + b"\n"

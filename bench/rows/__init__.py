@@ -1,0 +1,20 @@
+"""One module for each thing that is measured; `ROWS` has them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from bench.contest import Row
+from bench.rows import backlog, bulk, drain, idle, latency, processes, single
+from bench.stage import Stage
+
+ROWS: Mapping[str, Callable[[Stage], Row]] = {
+    "drain": drain.row,
+    "bulk": bulk.row,
+    "single64": single.row_of_many,
+    "single1": single.row_of_one,
+    "latency": latency.row,
+    "processes": processes.row,
+    "backlog": backlog.row,
+    "idle": idle.row,
+}

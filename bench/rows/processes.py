@@ -1,0 +1,51 @@
+"""How fast /bin/true is run as a real process, with its log kept and its exit code recorded durably."""
+
+from __future__ import annotations
+
+import time
+
+from bench.contest import Contestant, Row, Unmeasurable
+from bench.deployment import Dev, dev
+from bench.figures import Metric, Sample
+from bench.peers import commands
+from bench.stage import DRAIN_SECONDS, FIRST_SHARE, Stage, flood
+
+RATE = Metric("processes", "tasks/s", "more", 1_200)
+LOOK_SECONDS = 0.05
+
+
+def row(stage: Stage) -> Row:
+    """Headway, then who else runs programs, and how fast the machine spawns them at all."""
+    count = stage.counts.processes
+    contestants = [Contestant("headway", lambda: _headway(stage))]
+    if stage.peers:
+        contestants += [
+            Contestant(peer.who, lambda peer=peer: peer.measure(stage, RATE.name), "peer") for peer in commands.PEERS
+        ]
+    return Row("processes", f"{count:,} waiting /bin/true, log and exit code kept", [RATE], contestants)
+
+
+def _headway(stage: Stage) -> Sample:
+    count = stage.counts.processes
+    with stage.place() as (directory, tally), dev(directory, tally, functions=False) as one:
+        with one.frozen():
+            flood(one, count, size=1_000, job="true")
+        rate = _ended_a_second(one, count)
+        if one.some("failed") or any(task["exit_code"] != 0 for task in one.some("done")):
+            raise Unmeasurable("a /bin/true did not end with 0")
+        return Sample({RATE.name: rate}, "")
+
+
+def _ended_a_second(one: Dev, count: int) -> float:
+    """From the first 2 % recorded to the last one, by the server's own count."""
+    give_up_at = time.monotonic() + DRAIN_SECONDS
+    first: tuple[int, float] | None = None
+    while time.monotonic() < give_up_at:
+        ended, now = one.ended(), time.monotonic()
+        if first is None and ended >= FIRST_SHARE * count:
+            first = (ended, now)
+        if ended >= count:
+            assert first is not None
+            return (count - first[0]) / (now - first[1])
+        time.sleep(LOOK_SECONDS)
+    raise Unmeasurable(f"{one.ended()} of {count} processes ended within {DRAIN_SECONDS:g} s")
