@@ -23,7 +23,7 @@ import structlog
 
 from headway.agent.capacity import detect
 from headway.agent.executor import Executor, Offer
-from headway.agent.leftovers import kill_leftovers, mark, start_guardian
+from headway.agent.leftovers import Guardian, kill_leftovers, mark
 from headway.agent.outbox import Outbox
 from headway.agent.session import REFUSALS, Identity, Session
 
@@ -82,15 +82,13 @@ class Agent:
         killed = kill_leftovers(owner, self.incarnation)
         if killed:
             _log.warning("killed what an earlier agent of this node left behind", processes=killed)
-        guardian, lifeline = start_guardian(owner, self.incarnation)
+        guardian = Guardian(owner, self.incarnation)
         try:
-            await self._serve(mark(owner, self.incarnation))
+            await self._serve(mark(owner, self.incarnation), guardian)
         finally:
-            os.close(lifeline)
-            with contextlib.suppress(ChildProcessError):
-                await asyncio.to_thread(os.waitpid, guardian, 0)
+            await asyncio.to_thread(guardian.close)
 
-    async def _serve(self, marker: str) -> None:
+    async def _serve(self, marker: str, guardian: Guardian) -> None:
         settings = self._settings
         capacity = self._capacity()
         outbox = Outbox()
@@ -106,7 +104,8 @@ class Agent:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(BOOT_SECONDS):
                         await executor.functions_changed.wait()
-            await self._live(Session(self._identity(capacity), executor, outbox, self._clock), executor, outbox)
+            session = Session(self._identity(capacity), executor, outbox, guardian.tell, self._clock)
+            await self._live(session, executor, outbox)
         finally:
             executor.close()
 

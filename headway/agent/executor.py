@@ -8,6 +8,7 @@ take it.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -71,6 +72,7 @@ class Executor:
         self._shape: dict[str, int] = {}
         self._process_window = Window(first=PROCESS_WINDOW_FIRST, most=PROCESS_WINDOW_MAX)
         self._function_window = Window(first=FUNCTION_WINDOW_FIRST, most=FUNCTION_WINDOW_MAX)
+        self._owned_until = math.inf
         self._is_pumping = False
         self._is_stopping = False
         self._review_at: asyncio.TimerHandle | None = None
@@ -130,6 +132,10 @@ class Executor:
             self._functions.abandon(keys)
         self._all_ended.set()
         self._pump()
+
+    def owns_until(self, kill_at: float) -> None:
+        """The lease: nothing begins after it, and what was dead by then was perhaps killed by the guardian."""
+        self._owned_until = self._processes.owned_until = kill_at
 
     def blob(self, blob: Blob) -> None:
         """A script arrived."""
@@ -267,9 +273,11 @@ class Executor:
 
     def _pump_once(self) -> None:
         self._is_pumping = False
-        if self._queue and not self._is_stopping and self._outbox.has_room and fits(self._queue[0].needs, self._free):
+        now = self._clock()
+        may_start = not self._is_stopping and self._outbox.has_room and now < self._owned_until
+        if self._queue and may_start and fits(self._queue[0].needs, self._free):
             assignment = self._queue.popleft()
-            self._moved_at = self._clock()
+            self._moved_at = now
             self._shape = assignment.needs
             take(self._free, assignment.needs)
             self._processes.start(assignment)

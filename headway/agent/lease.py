@@ -42,4 +42,13 @@ class Lease:
     @property
     def kill_at(self) -> float:
         """When to kill what is owned, so that it is dead when the lease ends."""
-        return self._until - min(KILL_SECONDS_MAX, self.seconds * KILL_SHARE)
+        return self._until - self._margin
+
+    @property
+    def guard_at(self) -> float:
+        """When the guardian kills it, because the agent did not: its half of the margin."""
+        return self._until - self._margin / 2
+
+    @property
+    def _margin(self) -> float:
+        return min(KILL_SECONDS_MAX, self.seconds * KILL_SHARE)

@@ -1,9 +1,9 @@
 """No process outlives what proves that it may run.
 
 Every process of an agent carries `HEADWAY_AGENT=<node>:<incarnation>` in its environment. Three things use
-it: a new agent kills what an earlier incarnation of its node left before it says Hello; a guardian (a tiny
-shell that waits for the agent to vanish) does the same at once, even when no agent comes back; and an attempt
-that ends takes the orphans it left with it.
+it: a new agent kills what an earlier incarnation of its node left before it says Hello; a guardian does the same as
+soon as the agent vanishes, or is stopped and cannot kill what it runs when its lease ends; and an attempt that ends
+takes the orphans it left with it.
 """
 
 from __future__ import annotations
@@ -12,25 +12,14 @@ import contextlib
 import ctypes
 import os
 import signal
+import sys
 from pathlib import Path
 
 MARKER = "HEADWAY_AGENT"
 ROUNDS_MAX = 50
 PR_SET_CHILD_SUBREAPER = 36
-
-# `read` ends when the agent's end of the pipe closes, which the kernel does whatever killed the agent. A
-# process that forks while it is looked for is found in the next round; one that cannot die (state D) ends the
-# rounds by their number.
-GUARDIAN = """
-trap '' HUP INT TERM QUIT; read -r _
-n=0
-while [ $n -lt 50 ]; do
-  found=$(grep -lsxzF -- "$1" /proc/[0-9]*/environ)
-  [ -n "$found" ] || break
-  for file in $found; do pid=${file#/proc/}; kill -KILL "${pid%/environ}"; done
-  n=$((n + 1)); [ $n -lt 5 ] || sleep 0.1
-done
-"""
+PROGRAM = Path(__file__).with_name("guardian.py")
+DEAF_TO = [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT]
 
 
 def mark(node: str, incarnation: str) -> str:
@@ -105,19 +94,35 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def start_guardian(node: str, incarnation: str) -> tuple[int, int]:
-    """The guardian's pid and the descriptor whose closing wakes it."""
-    read, write = os.pipe2(os.O_CLOEXEC)
-    arguments = ["/bin/sh", "-c", GUARDIAN, "headway-guardian", f"{MARKER}={mark(node, incarnation)}"]
-    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-    onto = [(os.POSIX_SPAWN_DUP2, source, target) for source, target in ((read, 0), (null, 1), (null, 2))]
-    environ = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
-    try:
-        pid = os.posix_spawn("/bin/sh", arguments, environ, file_actions=onto, setsid=True)
-    finally:
-        os.close(read)
-        os.close(null)
-    return pid, write
+class Guardian:
+    """The agent's hold on its guardian (see guardian.py): while it is open, what was told last is what counts."""
+
+    def __init__(self, node: str, incarnation: str) -> None:
+        marker = mark(node, incarnation)
+        read, self._lifeline = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._lifeline, False)
+        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        onto = [(os.POSIX_SPAWN_DUP2, source, target) for source, target in ((read, 0), (null, 1), (null, 2))]
+        arguments = [sys.executable, "-I", "-S", str(PROGRAM), "headway-guardian", marker, str(os.getpid())]
+        environ = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HEADWAY_GUARDIAN": marker}
+        try:
+            self._pid = os.posix_spawn(
+                sys.executable, arguments, environ, file_actions=onto, setsid=True, setsigmask=DEAF_TO
+            )
+        finally:
+            os.close(read)
+            os.close(null)
+
+    def tell(self, kill_at: float) -> None:
+        """Until when (CLOCK_BOOTTIME) what runs may run; inf: nothing runs. One that is dead is not told."""
+        with contextlib.suppress(BrokenPipeError, BlockingIOError):
+            os.write(self._lifeline, f"{kill_at:.3f}\n".encode())
+
+    def close(self) -> None:
+        """The guardian kills what is left and ends."""
+        os.close(self._lifeline)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
 
 
 def _own_processes() -> list[int]:

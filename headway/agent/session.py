@@ -8,6 +8,7 @@ with it.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -71,10 +72,18 @@ class NotWelcome(Exception):
 class Session:
     """Connects once at a time; `run_once` is one session."""
 
-    def __init__(self, who: Identity, executor: Executor, outbox: Outbox, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        who: Identity,
+        executor: Executor,
+        outbox: Outbox,
+        tell_guardian: Callable[[float], None],
+        clock: Callable[[], float],
+    ) -> None:
         self._who = who
         self._executor = executor
         self._outbox = outbox
+        self._tell_guardian = tell_guardian
         self._clock = clock
         self._lease = Lease()
         self._socket: ClientConnection | None = None
@@ -121,6 +130,7 @@ class Session:
             if owned := self._executor.keys():
                 _log.error("the lease ran out; everything that runs is killed", count=len(owned))
                 self._executor.abandon()
+            self._tell_guardian(math.inf)
             self.leave()
             await asyncio.sleep(max(self._lease.seconds / HEARTBEATS_PER_LEASE, LOOK_SECONDS / 4))
 
@@ -164,6 +174,7 @@ class Session:
             _log.warning("the leader disowned attempts; they are killed", count=len(disowned))
             self._executor.abandon(disowned)
         self._lease.grant(welcome.lease_seconds, asked_at=asked_at)
+        self._owns_longer()
         self._outbox.rewind(disowned, self._executor.announced())
         self._executor.rejoin()
         _log.info("session began", epoch=welcome.epoch, lease_seconds=welcome.lease_seconds)
@@ -212,6 +223,7 @@ class Session:
                 self._executor.made_room()
             case Renewed():
                 self._lease.renewed(message.sequence)
+                self._owns_longer()
                 self._outbox.renewed(message.sequence)
             case Kill():
                 self._executor.kill(message.keys)
@@ -219,6 +231,10 @@ class Session:
                 self._executor.blob(message)
             case Welcome() | Refused():
                 raise NotWelcome(f"{type(message).__name__} in the middle of a session")
+
+    def _owns_longer(self) -> None:
+        self._tell_guardian(self._lease.guard_at)
+        self._executor.owns_until(self._lease.kill_at)
 
 
 def websocket_url(url: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import gc
 import importlib
 import inspect
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import msgspec
 
+from headway.agent.plain import plain
 from headway.agent.worker_wire import (
     CURRENT,
     HEADER,
@@ -52,7 +54,10 @@ PRINT_BYTES_MAX = 1024 * 1024
 CHUNK_BYTES = 64 * 1024
 UNSENT_BYTES_MAX = 1024 * 1024
 """What a worker holds before it sends, though its chunk is not done."""
-ERROR_CHARS_MAX = 4000
+FD_MIN = 200
+"""Where our sockets live: a program that closes "all" descriptors it did not open usually means the low ones."""
+CUT_OFF = 70
+"""Exit status of a worker that can no longer speak to its agent."""
 PR_SET_PDEATHSIG = 1
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -136,10 +141,12 @@ class Worker:
         self._logs: deque[LogChunk] = deque()
         self._sending = threading.Lock()  # two threads send; taken once per batch
         self._functions: Mapping[str, Function] = {}
+        self._pid = os.getpid()
         self._running: int = 0
         self._busy_since = 0
         self._unsent = 0  # bytes of logs and large results
         self._printed = Printed(1)
+        self._theirs: mmap.mmap | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._coroutine: asyncio.Task[object] | None = None
 
@@ -147,6 +154,7 @@ class Worker:
         """Imports the app and says what it offers."""
         signal.signal(signal.SIGTERM, self._on_stop)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.register_at_fork(after_in_child=self._forked)
         self._functions = load(where)
         sys.stdout = sys.stderr = self._printed
         settle_memory()
@@ -191,12 +199,16 @@ class Worker:
         CURRENT.pack_into(self._page, 0, job.task, began)
         self._running = job.task
         try:
-            result = self._call(job)
+            try:
+                result = self._call(job)
+            finally:
+                if os.getpid() != self._pid:  # a function forked and its child came back
+                    os._exit(exit_status(sys.exc_info()[1]))
             self._running = 0
             return Ending(job.tenant, job.task, job.attempt, 0, 0, None, "", "", result)
         except Refusal as wrong:
             self._running = 0
-            return Ending(job.tenant, job.task, job.attempt, Outcome.FAILED, 0, None, wrong.code, str(wrong))
+            return Ending(job.tenant, job.task, job.attempt, Outcome.FAILED, 0, None, wrong.code, plain(str(wrong)))
         except Stopped:
             raise
         except BaseException as raised:  # noqa: BLE001  whatever a client's function raises is its outcome
@@ -204,8 +216,8 @@ class Worker:
             return self._raised(job, raised)
 
     def _raised(self, job: Job, raised: BaseException) -> Ending:
-        self._printed.write("".join(traceback.format_exception(type(raised), raised, past_ours(raised))))
-        message = f"{type(raised).__name__}: {raised}"[:ERROR_CHARS_MAX]
+        text, message = told(raised)
+        self._printed.write(text)
         return Ending(job.tenant, job.task, job.attempt, Outcome.FAILED, 0, None, "raised", message)
 
     def _call(self, job: Job) -> str | None:
@@ -279,6 +291,15 @@ class Worker:
             return
         raise Stopped
 
+    def _forked(self) -> None:
+        """In a child that a function forked: what is the agent's is not the child's. The page is only let go of,
+        for closing it would close a descriptor whose number may be the function's by now."""
+        self._data.close()
+        self._control.close()
+        self._theirs, self._page = self._page, mmap.mmap(-1, PAGE_BYTES)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
     def _obey(self) -> None:
         """The control thread: blocked in recv until the agent wants unstarted jobs back, or is gone."""
         while self._control.recv(1):
@@ -300,7 +321,15 @@ class Worker:
                 now = monotonic_ns()
                 message = Finished(endings, logs, revoked, now - self._busy_since if endings else 0)
                 self._busy_since = now if endings else self._busy_since
-                self._data.sendall(framed(_encode(message)))
+                self._tell(message)
+
+    def _tell(self, message: Finished) -> None:
+        try:
+            self._data.sendall(framed(_encode(message)))
+        except OSError:  # the agent is gone, or a function closed our sockets: the one that ran last is blamed
+            if message.endings:
+                CURRENT.pack_into(self._page, 0, message.endings[-1].task, monotonic_ns())
+            os._exit(CUT_OFF)
 
     def _send(self, message: Booted) -> None:
         self._data.sendall(framed(_encode(message)))
@@ -333,6 +362,32 @@ def unknown(name: str, functions: Mapping[str, Function]) -> str:
     return f"this worker has no function {name!r}; it has: {offered}. Deploy the app that defines it"
 
 
+def told(raised: BaseException) -> tuple[str, str]:
+    """The traceback and the message of an exception, whose own code may raise anything when it is asked."""
+    name = type(raised).__name__
+    try:
+        text = "".join(traceback.format_exception(type(raised), raised, past_ours(raised)))
+        return text, plain(f"{name}: {raised}")
+    except Stopped:
+        raise
+    except BaseException as error:  # noqa: BLE001  see above
+        message = plain(f"{name} (its text cannot be had: {type(error).__name__})")
+        return message + "\n", message
+
+
+def exit_status(raised: BaseException | None) -> int:
+    """How Python itself would end with this."""
+    match raised:
+        case None:
+            return 0
+        case SystemExit(code=None):
+            return 0
+        case SystemExit(code=int(status)):
+            return status & 0xFF
+        case _:
+            return 1
+
+
 def past_ours(raised: BaseException) -> TracebackType | None:
     """The traceback from the client's first frame on: ours say nothing to the author of the function."""
     at = raised.__traceback__
@@ -348,6 +403,17 @@ def die_with(parent: int) -> None:
         os._exit(0)
 
 
+def moved_up(fd: int) -> int:
+    """The descriptor under a high number."""
+    try:
+        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, FD_MIN)
+    except OSError:  # a limit below FD_MIN
+        os.set_inheritable(fd, False)
+        return fd
+    os.close(fd)
+    return high
+
+
 def settle_memory() -> None:
     """What the imports left over goes back to the system (4 MB where it was measured), and what they made
     stays: the collector need not walk it again."""
@@ -361,14 +427,14 @@ def main() -> None:
     """Runs one worker; see the module's first line for its arguments."""
     where, data_fd, control_fd, page_fd, parent = sys.argv[1:]
     die_with(int(parent))
-    data, control = socket.socket(fileno=int(data_fd)), socket.socket(fileno=int(control_fd))
-    for fd in (data.fileno(), control.fileno(), int(page_fd)):
-        os.set_inheritable(fd, False)
-    worker = Worker(data, control, mmap.mmap(int(page_fd), PAGE_BYTES))
+    page = mmap.mmap(int(page_fd), PAGE_BYTES)
+    os.close(int(page_fd))
+    data, control = socket.socket(fileno=moved_up(int(data_fd))), socket.socket(fileno=moved_up(int(control_fd)))
+    worker = Worker(data, control, page)
     try:
         worker.boot(where)
     except Exception:  # noqa: BLE001  importing a client's app may raise anything; the agent must hear what
-        data.sendall(framed(_encode(Booted([], traceback.format_exc()))))
+        data.sendall(framed(_encode(Booted([], traceback.format_exc().encode("utf-8", "backslashreplace").decode()))))
         sys.exit(1)
     worker.run()
 

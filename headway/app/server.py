@@ -10,8 +10,9 @@ import os
 import random
 import socket
 import time
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
 from pathlib import Path
+from typing import NamedTuple
 
 import asyncpg
 import structlog
@@ -26,6 +27,7 @@ from headway.gateway.accounts import AccountsApi
 from headway.gateway.admission import Admission
 from headway.gateway.api import Api
 from headway.gateway.auth import Authenticator, keep_bootstrap_keys
+from headway.gateway.connection import BoundedHttp
 from headway.gateway.issuing import Issuing
 from headway.gateway.problems import Problem
 from headway.gateway.routes import application
@@ -49,7 +51,9 @@ POOL = 1
 TENANT = 1
 DATABASE_SECONDS = 60.0
 """How long a start waits for the database before it gives up."""
-DRAIN_SECONDS = 3
+ASKING_SECONDS = 10.0
+"""How long a statement may take that a client asks something with."""
+DRAIN_SECONDS = 2
 READY_SECONDS = 2
 _log = structlog.get_logger("headway")
 
@@ -59,11 +63,9 @@ async def serve(settings: ServerSettings) -> None:
     _collect_rarely()
     listener = _listen(settings.host, settings.port)
     port = listener.getsockname()[1]
-    database = await _database_when_there(settings.database_url)
-    try:
-        await _Server(settings, database, port, listener).run()
-    finally:
-        await database.close()
+    await _migrate_when_there(settings.database_url)
+    async with _databases(settings.database_url) as databases:
+        await _Server(settings, databases, port, listener).run()
 
 
 def _collect_rarely() -> None:
@@ -87,15 +89,15 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def _database_when_there(url: str) -> Database:
-    """The migrated database; waits for one that is still starting."""
+async def _migrate_when_there(url: str) -> None:
+    """Brings the database to this program's schema; waits for one that is still starting."""
     give_up_at = time.monotonic() + DATABASE_SECONDS
     while True:
         try:
             applied = await migrate(url)
             if applied:
                 _log.info("migrated", applied=applied)
-            return await Database.open(url)
+            return
         except MigrationFault as fault:
             raise CannotStart(str(fault)) from None
         except GONE as fault:
@@ -108,6 +110,28 @@ async def _database_when_there(url: str) -> Database:
             ) from None
 
 
+class _Databases(NamedTuple):
+    """Connections by what they are for: no list of a client holds up a submission, and neither holds up the leader."""
+
+    scheduling: Database
+    submitting: Database
+    asking: Database
+
+
+@contextlib.asynccontextmanager
+async def _databases(url: str) -> AsyncGenerator[_Databases]:
+    async with contextlib.AsyncExitStack() as stack:
+        scheduling = await Database.open(url, size=4)
+        stack.push_async_callback(scheduling.close)
+        submitting = await Database.open(url, size=3, answer_seconds=ASKING_SECONDS)
+        stack.push_async_callback(submitting.close)
+        asking = await Database.open(
+            url, size=3, statement_seconds=ASKING_SECONDS, answer_seconds=ASKING_SECONDS + READY_SECONDS
+        )
+        stack.push_async_callback(asking.close)
+        yield _Databases(scheduling, submitting, asking)
+
+
 class _Uvicorn(uvicorn.Server):
     """uvicorn without its own signal handling: the composition root decides when to stop."""
 
@@ -117,41 +141,41 @@ class _Uvicorn(uvicorn.Server):
 
 
 class _Server:
-    def __init__(self, settings: ServerSettings, database: Database, port: int, listener: socket.socket) -> None:
+    def __init__(self, settings: ServerSettings, databases: _Databases, port: int, listener: socket.socket) -> None:
         self._settings = settings
-        self._database = database
         self._port = port
         self._listener = listener
         name = settings.name or f"{socket.gethostname()}:{port}#{_boot_id()}"
-        self._cluster = ClusterStore(database, POOL)
-        self._tasks = TaskStore(database, POOL)
-        queue = QueueStore(database, POOL)
-        self._waiting = Waiting(self._tasks)
+        self._waiting = Waiting(TaskStore(databases.asking, POOL))
+        leading = ClusterStore(databases.scheduling, POOL)
         self._leader = Leader(
             server=name,
-            cluster=self._cluster,
-            queue_store=queue,
-            task_store=self._tasks,
-            policies=Policies(AccountStore(database, POOL)),
+            cluster=leading,
+            queue_store=QueueStore(databases.scheduling, POOL),
+            task_store=TaskStore(databases.scheduling, POOL),
+            policies=Policies(AccountStore(databases.scheduling, POOL)),
             ended=self._waiting.ended,
             chance=random.Random(),
         )
-        self._issuing = Issuing(self._cluster, f"{name}/{os.getpid()}")
+        self._issuing = Issuing(leading, f"{name}/{os.getpid()}")
+        self._cluster = ClusterStore(databases.submitting, POOL)
+        self._tasks = TaskStore(databases.submitting, POOL)
         self._submitting = Submitting(self._tasks, self._accepted)
         self._accepted_tasks = 0
         self._announce = asyncio.Event()
         self._authenticator = Authenticator(self._cluster)
-        accounts = AccountStore(database, POOL)
-        admission = self._admission = Admission(accounts, self._tasks, self._issuing)
+        self._admission = Admission(AccountStore(databases.submitting, POOL), self._tasks, self._issuing)
         self._accounts_api = AccountsApi(
-            accounts=accounts, authenticator=self._authenticator, changed=self._policy_changed
+            accounts=AccountStore(databases.asking, POOL),
+            authenticator=self._authenticator,
+            changed=self._policy_changed,
         )
         self._api = Api(
-            cluster=self._cluster,
-            tasks=self._tasks,
-            queue=queue,
+            cluster=ClusterStore(databases.asking, POOL),
+            tasks=TaskStore(databases.asking, POOL),
+            queue=QueueStore(databases.submitting, POOL),
             authenticator=self._authenticator,
-            admission=admission,
+            admission=self._admission,
             submitting=self._submitting,
             waiting=self._waiting,
             stopper=self._leader,
@@ -175,10 +199,11 @@ class _Server:
                     self._tell_when_ready,
                 )
             ]
+            serving = group.create_task(http.serve(sockets=[self._listener]))
             try:
-                await http.serve(sockets=[self._listener])
+                await asyncio.wait([serving])  # which does not end when this is cancelled
             except asyncio.CancelledError:
-                await self._drain(http)
+                await self._drain(http, serving)
                 raise
             finally:
                 for duty in duties:
@@ -186,10 +211,11 @@ class _Server:
                 if self._settings.ready_file is not None:
                     self._settings.ready_file.unlink(missing_ok=True)
 
-    async def _drain(self, http: uvicorn.Server) -> None:
-        """Answers what was asked before it was told to stop."""
+    async def _drain(self, http: uvicorn.Server, serving: asyncio.Task[None]) -> None:
+        """Answers what was asked before it was told to stop; who waits for something is answered as things are."""
+        self._waiting.stop()
         http.should_exit = True
-        await asyncio.sleep(0)
+        await asyncio.wait([serving], timeout=DRAIN_SECONDS + 0.5)  # it counts DRAIN_SECONDS itself, from a bit later
 
     def _http_config(self) -> uvicorn.Config:
         app = application(
@@ -201,7 +227,7 @@ class _Server:
         )
         return uvicorn.Config(
             app,
-            http="httptools",
+            http=BoundedHttp,
             ws="websockets-sansio",
             ws_max_size=FRAME_BYTES_MAX,
             ws_per_message_deflate=False,

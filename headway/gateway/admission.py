@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import structlog
 
@@ -15,7 +16,7 @@ from headway.core.task import Admitted, Submission, Tier, admit
 from headway.core.terms import Terms
 from headway.gateway.auth import Caller
 from headway.gateway.issuing import Issuing
-from headway.gateway.within_plan import bounds_tasks, within
+from headway.gateway.within_plan import Verdict, bounds_tasks, within
 from headway.store.accounts import AccountStore, Plan, PolicyRows
 from headway.store.database import GONE
 from headway.store.rows import NewTask, Template
@@ -23,7 +24,12 @@ from headway.store.tasks import TaskStore
 
 POLICY_SECONDS = 1.0
 """How long a change of a plan or a tier may go unseen; to ask costs one look at one row."""
-SHAPES_MAX = 100_000
+LOOK_SECONDS = 2.0
+"""How long a submission waits for that look; a database that is frozen does not even say that it is away."""
+SHAPES_MAX = 20_000
+SCRIPTS_MAX = 100_000
+"""How many are remembered before all are forgotten, to be learnt again: between calls, for a call needs its own."""
+AHEAD_MAX = timedelta(days=3653)
 _log = structlog.get_logger("headway.gateway")
 
 _ShapeInputs = tuple[str, tuple[tuple[str, int], ...], str, str | None, Terms]
@@ -62,7 +68,8 @@ class Admission:
         """Reads plans and tiers if they were changed. What is known stays good while the database is away."""
         changes, known = self._changes, self._policy.version if self._policy else 0
         try:
-            fresh = await self._accounts.policy(known)
+            async with asyncio.timeout(LOOK_SECONDS):
+                fresh = await self._accounts.policy(known)
         except GONE as fault:
             if self._policy is None:
                 raise
@@ -76,7 +83,7 @@ class Admission:
     async def admit(self, caller: Caller, said: Sequence[Submission]) -> list[NewTask | list[Refused]]:
         """Each submission as a row to store, or what is wrong with it."""
         plan = await self._plan_of(caller.tenant)
-        verdicts = [admit(one, self._tiers) for one in said]
+        verdicts = _soon_enough([admit(one, self._tiers) for one in said], datetime.now(UTC) + AHEAD_MAX)
         if bounds_tasks(plan):
             verdicts = [within(plan, one, verdict) for one, verdict in zip(said, verdicts, strict=True)]
         await self._look_up_scripts(caller.tenant, verdicts)
@@ -104,6 +111,7 @@ class Admission:
         what tasks have in common is made once."""
         if not admitted:
             return []
+        self._forget_if_full()
         now = datetime.now(UTC)
         alike: dict[tuple[object, ...], Template] = {}
         rows: list[NewTask] = []
@@ -143,21 +151,25 @@ class Admission:
         inputs = (one.kind, one.needs, one.tier, one.function, one.terms)
         known = self._numbers.get(inputs)
         if known is None:
-            if len(self._numbers) >= SHAPES_MAX:
-                self._numbers.clear()
-                self._bodies.clear()
             known, body = number_of(_shape(one))
             self._numbers[inputs] = known
             self._bodies[known] = body
         return known
+
+    def _forget_if_full(self) -> None:
+        if len(self._numbers) > SHAPES_MAX:
+            self._numbers.clear()
+            self._bodies.clear()
+        if len(self._stored) > SHAPES_MAX:
+            self._stored.clear()
+        if len(self._scripts) > SCRIPTS_MAX:
+            self._scripts.clear()
 
     async def _store_shapes(self, rows: list[NewTask]) -> None:
         used = {(template.tenant, template.shape) for template in {row.template for row in rows}}
         fresh = used - self._stored
         if not fresh:
             return
-        if len(self._stored) >= SHAPES_MAX:
-            self._stored.clear()
         await self._tasks.keep_shapes([(tenant, shape, self._bodies[shape]) for tenant, shape in fresh])
         self._stored |= fresh
 
@@ -176,3 +188,13 @@ def _shape(one: Admitted) -> Shape:
         concurrency=terms.concurrency,
         rates=terms.rates,
     )
+
+
+def _soon_enough(verdicts: list[Verdict], latest: datetime) -> list[Verdict]:
+    """The verdicts, with a refusal of what is to wait for years; the database's clock ends somewhere."""
+    return [
+        [Refused("eligible_at", "must not be more than 10 years ahead")]
+        if isinstance(verdict, Admitted) and verdict.eligible_at is not None and verdict.eligible_at > latest
+        else verdict
+        for verdict in verdicts
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from typing import Protocol
@@ -36,6 +37,8 @@ from headway.wire import Key
 WAIT_SECONDS_MAX = 60.0
 WAIT_IDS_MAX = 1000
 LIST_MAX = 1000
+SEARCHES_MAX = 2
+"""How many lists are looked for at a time: a filter may find nothing in millions of tasks, and others ask too."""
 SCRIPT_BYTES_MAX = 1024 * 1024
 FOLLOW_POLL_SECONDS = 0.25
 STATUSES = ("waiting", "running", "done", "failed", "cancelled")
@@ -86,6 +89,7 @@ class Api:
         self._waiting = waiting
         self._stopper = stopper
         self._tenant_names: dict[int, str] = {}
+        self._searches = asyncio.Semaphore(SEARCHES_MAX)
 
     async def _caller(self, request: Request) -> Caller:
         return await self._authenticator.caller(request.headers.get("authorization"), role="client")
@@ -121,7 +125,8 @@ class Api:
         """Lists tasks, newest first."""
         caller = await self._caller(request)
         asked = _filter(request)
-        ids = await self._tasks.list_ids(caller.tenant, asked)
+        async with self._searches:
+            ids = await self._tasks.list_ids(caller.tenant, asked)
         tenant = await self._tenant(caller.tenant)
         rows = await self._tasks.get(caller.tenant, ids) if ids else []
         cursor = str(ids[-1]) if len(ids) == asked.limit else None
@@ -207,7 +212,7 @@ class Api:
                 after = pieces[-1][0]
             if view.attempt > attempt and not only:
                 attempt, after = attempt + 1, -1
-            elif view.finished_at is not None or view.attempt > attempt:
+            elif view.finished_at is not None or view.attempt > attempt or self._waiting.stopping:
                 return
             else:
                 await self._waiting.any_of(caller.tenant, [task], FOLLOW_POLL_SECONDS)
@@ -275,7 +280,7 @@ _LIST_PARAMETERS = frozenset({"status", "name", "tag", "limit", "cursor"})
 
 
 def _filter(request: Request) -> Filter:
-    refuse_unknown(request, _LIST_PARAMETERS)
+    refuse_unknown(request, _LIST_PARAMETERS, many=frozenset({"tag"}))
     said = request.query_params
     status = said.get("status")
     if status is not None and status not in STATUSES:

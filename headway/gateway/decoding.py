@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from contextlib import suppress
 from typing import NoReturn, TypeVar
 
@@ -22,6 +23,10 @@ LINGER_SECONDS = 1.0
 LINGER_BYTES = 8 * 1024 * 1024
 T = TypeVar("T")
 
+_TOO_DEEP = "the JSON is nested too deeply"
+_PAIR = rb"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_LONE = rb"u[dD][89a-fA-F][0-9a-fA-F]{2}"
+_LONE_SURROGATE = re.compile(rb"(?:[^\\]++|\\" + _PAIR + rb"|\\(?!" + _LONE + rb").)*+(\\" + _LONE + rb")", re.DOTALL)
 _any = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
@@ -76,13 +81,15 @@ def whole(request: Request, name: str, default: int, *, least: int, most: int) -
     return int(text)
 
 
-def refuse_unknown(request: Request, known: frozenset[str]) -> None:
-    """Refuses what the query says beyond what is known, and NUL characters."""
+def refuse_unknown(request: Request, known: frozenset[str], *, many: frozenset[str] = frozenset()) -> None:
+    """Refuses what the query says beyond what is known, what it says twice unless it may be `many`, and NULs."""
     said = request.query_params
     if unknown := [name for name in said if name not in known]:
         there_are = ", ".join(sorted(known))
         raise refused([Refused(name, f"there is no such filter; there are: {there_are}") for name in unknown])
-    if any("\0" in value for value in said.values()):
+    if twice := [name for name in said if name not in many and len(said.getlist(name)) > 1]:
+        raise refused([Refused(name, "say it once") for name in twice])
+    if any("\0" in value for _, value in said.multi_items()):
         raise refused([Refused("", "must not contain a NUL character")])
 
 
@@ -93,25 +100,30 @@ def decode(raw: bytes, decoder: msgspec.json.Decoder[T]) -> T:
         check_text(raw)
         return value
     except msgspec.ValidationError as fault:
-        _raise_if_no_json(raw)
+        raise_if_no_json(raw)
         raise refused([misfit(fault)]) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
-        raise Problem("malformed_json", _plainly(fault)) from None
+        raise Problem("malformed_json", _plainly(fault, raw)) from None
     except RecursionError:
-        raise Problem("malformed_json", "the JSON is nested too deeply") from None
+        raise Problem("malformed_json", _TOO_DEEP) from None
 
 
-def _raise_if_no_json(raw: bytes) -> None:
+def raise_if_no_json(raw: bytes) -> None:
     """A text may break a type rule before the place where it stops being JSON: the second is the thing to say."""
     try:
         msgspec.json.decode(raw, type=msgspec.Raw)
     except msgspec.DecodeError as fault:
-        raise Problem("malformed_json", _plainly(fault)) from None
+        raise Problem("malformed_json", _plainly(fault, raw)) from None
+    except RecursionError:
+        pass  # it may be JSON, as far as one can look into it
 
 
-def _plainly(fault: Exception) -> str:
+def _plainly(fault: Exception, raw: bytes) -> str:
     if isinstance(fault, UnicodeDecodeError):
         return f"the body is not UTF-8: {fault.reason} at byte {fault.start}"
+    lone = _LONE_SURROGATE.match(raw)  # the decoder says that the input was truncated, or nothing at all
+    if lone is not None:
+        return f"must not contain a lone surrogate: {lone[1].decode()} at byte {lone.start(1)}"
     return str(fault)
 
 
@@ -124,29 +136,24 @@ def check_text(raw: bytes) -> None:
     if b"\\u" not in raw and raw.count(b":") == _encode(_any.decode(raw)).count(b":"):
         return
     try:
-        json.loads(raw, object_pairs_hook=_no_key_twice)
+        _check_characters(json.loads(raw, object_pairs_hook=_no_key_twice), "")
     except RecursionError:
-        raise Problem("malformed_json", "the JSON is nested too deeply") from None
-    except _Twice as twice:
-        raise refused([Refused(twice.key, "the key is said twice")]) from None
-    if b"\\u" in raw:
-        _check_characters(json.loads(raw), "")
+        raise Problem("malformed_json", _TOO_DEEP) from None
 
 
-class _Twice(Exception):
+class _Twice:
+    """Stands where an object was that says a key twice."""
+
     def __init__(self, key: str) -> None:
         self.key = key
 
 
-def _no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _no_key_twice(pairs: list[tuple[str, object]]) -> dict[str, object] | _Twice:
     found = dict(pairs)
-    if len(found) < len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise _Twice(key)
-            seen.add(key)
-    return found
+    if len(found) == len(pairs):
+        return found
+    seen: set[str] = set()
+    return _Twice(next(key for key, _ in pairs if key in seen or seen.add(key)))
 
 
 def _check_characters(value: object, path: str) -> None:
@@ -156,6 +163,8 @@ def _check_characters(value: object, path: str) -> None:
                 raise refused([Refused(path, "must not contain a NUL character")])
             if any("\ud800" <= character <= "\udfff" for character in value):
                 raise refused([Refused(path, "must not contain a lone surrogate")])
+        case _Twice():
+            raise refused([Refused(f"{path}.{value.key}" if path else value.key, "the key is said twice")])
         case list():
             for index, item in enumerate(value):  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
                 _check_characters(item, f"{path}[{index}]")  # pyright: ignore[reportUnknownArgumentType]

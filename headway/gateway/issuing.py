@@ -44,7 +44,7 @@ class Issuing:
     async def run(self) -> None:
         """Keeps the lease; takes another number when it was lost."""
         while True:
-            await asyncio.sleep(LEASE_SECONDS / 4)
+            await asyncio.sleep(LEASE_SECONDS / 4 if self._issuer is not None else 1)
             try:
                 await self._renew()
             except GONE as fault:
@@ -72,7 +72,9 @@ class Issuing:
         return True
 
     async def _renew(self) -> None:
-        assert self._issuer is not None
+        if self._issuer is None:
+            await self._lease()
+            return
         until = max(await self._database_now_ms(), self._issuer.used_until_ms) + MARGIN_MS
         if await self._cluster.renew_issuer(self._issuer.number, self._holder, LEASE_SECONDS, until):
             self._reserved_until_ms = until

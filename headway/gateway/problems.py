@@ -22,6 +22,7 @@ TITLES: dict[str, tuple[int, str]] = {
     "unsupported_media_type": (415, "The body's content type is not served here"),
     "too_many_items": (413, "Too many items in one call"),
     "unavailable": (503, "The service cannot answer now"),
+    "too_slow": (503, "The answer would take too long"),
     "internal": (500, "Headway failed"),
 }
 """Every code there is, with its HTTP status and title."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from importlib.metadata import version
 
 import structlog
+from asyncpg import QueryCanceledError
 from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
@@ -39,14 +40,7 @@ class _IdConvertor(Convertor[str]):
         return value
 
 
-class _TaskNameConvertor(_IdConvertor):
-    """The name of a task, which may hold slashes and colons: `pkg.mod:function`."""
-
-    regex = ".+"
-
-
 register_url_convertor("id", _IdConvertor())
-register_url_convertor("task_name", _TaskNameConvertor())
 
 
 def _endpoints(api: Api, accounts: AccountsApi) -> dict[str, Endpoint]:
@@ -83,9 +77,6 @@ def _endpoints(api: Api, accounts: AccountsApi) -> dict[str, Endpoint]:
         "createKey": accounts.create_key,
         "listKeys": accounts.keys,
         "revokeKey": accounts.revoke_key,
-        "listPausedNames": accounts.paused_names,
-        "pauseName": accounts.pause_name,
-        "resumeName": accounts.resume_name,
     }
 
 
@@ -126,9 +117,8 @@ def application(
 
 
 def _pattern(path: str) -> str:
-    """An id or a name runs to the colon of the verb behind it, not over it; only the names of tasks may hold one."""
-    kind = "task_name" if path.startswith("/v1/names/") else "id"
-    return re.sub(r"{(\w+)}", rf"{{\1:{kind}}}", path)
+    """An id or a name runs to the colon of the verb behind it, not over it."""
+    return re.sub(r"{(\w+)}", r"{\1:id}", path)
 
 
 async def _problem(_: Request, fault: Exception) -> Response:
@@ -148,9 +138,20 @@ async def _database_away(request: Request, fault: Exception) -> Response:
     return Problem("unavailable", "the database does not answer; nothing is lost; try again in a second").response()
 
 
+async def _too_slow(request: Request, fault: Exception) -> Response:
+    _log.warning("request_took_too_long", path=request.url.path, why=str(fault))
+    detail = "the database looked through too much for this; narrow the filter, by status, by name or by fewer tags"
+    return Problem("too_slow", detail).response()
+
+
 async def _bug(request: Request, fault: Exception) -> Response:
     _log.error("request_failed", path=request.url.path, exc_info=fault)
     return Problem("internal", "this is a fault in Headway, written to the server's log").response()
 
 
-_HANDLERS = {Problem: _problem, HTTPException: _http, Exception: _bug} | dict.fromkeys(GONE, _database_away)
+_HANDLERS = {
+    Problem: _problem,
+    HTTPException: _http,
+    QueryCanceledError: _too_slow,
+    Exception: _bug,
+} | dict.fromkeys(GONE, _database_away)

@@ -21,8 +21,12 @@ from headway.store.tasks import TaskStore
 ROWS_MAX = 2000
 WAITING_ROWS_MAX = 100_000
 FLUSHERS = 2
+TRY_SECONDS = 5.0
+"""How long a database that was told rows may say nothing; then it is asked again on another connection."""
 OUTAGE_SECONDS = 20.0
 """How long a submission waits for a database that is away (a restart takes a second) before it is refused."""
+
+_NOT_KNOWN = "the database does not answer; whether the tasks were stored is not known"
 
 Accepted = Callable[[list[NewTask]], None]
 _Group = tuple[list[NewTask], asyncio.Future[None]]
@@ -47,7 +51,11 @@ class Submitting:
         self._waiting.append((rows, stored))
         self._waiting_rows += len(rows)
         self._arrived.set()
-        await stored
+        try:
+            async with asyncio.timeout(OUTAGE_SECONDS):
+                await stored
+        except TimeoutError:
+            raise Problem("unavailable", _NOT_KNOWN) from None
 
     async def run(self) -> None:
         """Flushes for ever."""
@@ -98,9 +106,11 @@ class Submitting:
         groups: list[_Group] = []
         count = 0
         while self._waiting and (not groups or count + len(self._waiting[0][0]) <= ROWS_MAX):
-            groups.append(self._waiting.popleft())
-            count += len(groups[-1][0])
-        self._waiting_rows -= count
+            group = self._waiting.popleft()
+            self._waiting_rows -= len(group[0])
+            if not group[1].done():  # or nobody waits any more
+                groups.append(group)
+                count += len(group[0])
         if not self._waiting:
             self._arrived.clear()
         return groups
@@ -112,7 +122,8 @@ class Submitting:
         give_up_at = asyncio.get_running_loop().time() + OUTAGE_SECONDS
         while True:
             try:
-                return await self._tasks.submit(rows)
+                async with asyncio.timeout(TRY_SECONDS):
+                    return await self._tasks.submit(rows)
             except asyncpg.UniqueViolationError:
                 if unsure:
                     return None
@@ -120,8 +131,7 @@ class Submitting:
             except GONE as fault:
                 unsure = True
                 if asyncio.get_running_loop().time() > give_up_at:
-                    detail = "the database does not answer; whether the tasks were stored is not known"
-                    raise Problem("unavailable", detail) from None
+                    raise Problem("unavailable", _NOT_KNOWN) from None
                 _log.warning("submission_waits_for_database", rows=len(rows), why=str(fault))
                 await asyncio.sleep(0.05)
 

@@ -17,6 +17,15 @@ class Waiting:
     def __init__(self, tasks: TaskStore) -> None:
         self._tasks = tasks
         self._asleep: dict[tuple[int, int], list[asyncio.Event]] = {}
+        self.stopping = False
+        """The server stops: nobody waits any more, and what is asked is answered as things are."""
+
+    def stop(self) -> None:
+        """Wakes everybody for good."""
+        self.stopping = True
+        for events in self._asleep.values():
+            for event in events:
+                event.set()
 
     def ended(self, tasks: Iterable[tuple[int, int]]) -> None:
         """Wakes those who wait for one of these (tenant, id)."""
@@ -27,7 +36,7 @@ class Waiting:
                 event.set()
 
     async def any_of(self, tenant: int, ids: list[int], seconds: float) -> set[int]:
-        """The ids that are over, as soon as one is; empty when none is after `seconds`."""
+        """The ids that are over, as soon as one is; empty when none is after `seconds`, or when the server stops."""
         woken = asyncio.Event()
         for task in ids:
             self._asleep.setdefault((tenant, task), []).append(woken)
@@ -45,7 +54,7 @@ class Waiting:
             if over := await self._tasks.finished(tenant, ids):
                 return over
             left = end - loop.time()
-            if left <= 0:
+            if left <= 0 or self.stopping:
                 return set()
             try:
                 async with asyncio.timeout(min(pause, left)):

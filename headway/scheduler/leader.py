@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import structlog
 
+from headway.core.explain import Explanation, explain
 from headway.core.placement import NodeRoom, Nodes
 from headway.core.plan import Planner
 from headway.core.policy import Policy
@@ -426,6 +427,10 @@ class Leader:
             for line, task in await self._queue_store.release(back):
                 self._refill.offer(line, [task])
         self.dispatching.wake.set()
+
+    def why(self, line: LineKey, task: ReadyTask) -> Explanation | None:
+        """Why a ready task waits; None where another server leads the pool and knows."""
+        return explain(self.planner, line, task) if self.epoch else None
 
     def stop_soon(self, cancelled: list[tuple[Key, int]], dropped: list[int]) -> None:
         """Stops cancelled attempts on their nodes and forgets waiting ones."""

@@ -23,8 +23,6 @@ PINNED = {
     "application_name": "headway",
 }
 TRIES_MAX = 8
-ANSWER_SECONDS = 2.0
-"""How long after the bound of a statement the server may take to say that it ended it."""
 PASSING = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
 GONE = (
     OSError,
@@ -56,17 +54,19 @@ class Database:
         self._pool = pool
 
     @classmethod
-    async def open(cls, url: str, *, size: int = 8, statement_seconds: float | None = None) -> Database:
+    async def open(
+        cls, url: str, *, size: int = 8, statement_seconds: float | None = None, answer_seconds: float = 60.0
+    ) -> Database:
         """Connects; raises what asyncpg raises when nobody answers. Connections beyond the first are made when they are
         needed: each is a process of some megabytes. A statement that takes longer than `statement_seconds` is ended by
-        the server with QueryCanceledError."""
+        the server with QueryCanceledError; one not answered within `answer_seconds` is given up with TimeoutError."""
         bound = {} if statement_seconds is None else {"statement_timeout": str(round(statement_seconds * 1000))}
         pool = await asyncpg.create_pool(
             url,
             min_size=1,
             max_size=size,
             server_settings=PINNED | bound,
-            command_timeout=60 if statement_seconds is None else statement_seconds + ANSWER_SECONDS,
+            command_timeout=answer_seconds,
             max_inactive_connection_lifetime=0,
             max_queries=0x7FFFFFFF,
             max_cached_statement_lifetime=0,

@@ -36,6 +36,12 @@ def test_what_is_no_duration_is_refused_with_the_path(said: object):
     assert refused.path == "delay_tolerance"
 
 
+@pytest.mark.parametrize("said", [10**400, -(10**400), 1e308, "9" * 1_000_000])
+def test_what_no_float_can_hold_is_refused_and_not_remembered(said: object):
+    for read in (duration_ms, size_bytes, milli):
+        assert isinstance(read(said, "x"), Refused)
+
+
 def test_a_duration_beyond_a_year_is_refused():
     assert isinstance(duration_ms("400d", "x"), Refused)
 

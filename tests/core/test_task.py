@@ -1,5 +1,7 @@
 """What a client may say, and everything that is refused."""
 
+from datetime import UTC, datetime, timedelta, timezone
+
 import msgspec
 import pytest
 
@@ -63,11 +65,23 @@ def test_a_function_needs_a_worker_slot():
         ({"command": ["x"], "script_path": "x.sh"}, ["script_path"]),
         ({"command": ["x"], "tags": {"": "v"}}, ["tags."]),
         ({"command": ["x"], "name": "\n"}, ["name"]),
+        ({"command": ["x"], "resources": {f"r{n}": 1 for n in range(33)}}, ["resources"]),
+        ({"function": "a:" + "b" * 1000}, ["function"]),
+        (
+            {"command": ["x"], "eligible_at": datetime.max.replace(tzinfo=timezone(timedelta(hours=-1)))},
+            ["eligible_at"],
+        ),
         ({"command": ["x"], "retry": RetryRule(max_attempts=0, factor=0.5)}, ["retry.max_attempts", "retry.factor"]),
     ],
 )
 def test_what_is_wrong_is_named_by_its_path(said: dict[str, object], paths: list[str]):
     assert refusals(**said) == paths
+
+
+def test_an_hour_is_kept_in_utc():
+    task = admitted(command=["x"], eligible_at=datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=5))))
+    assert task.eligible_at is not None
+    assert (task.eligible_at.tzinfo, task.eligible_at.hour) == (UTC, 19)
 
 
 def test_everything_that_is_wrong_is_said_at_once():

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headway.agent.agent import Agent, CannotRun
-from headway.agent.leftovers import MARKER, environment
+from headway.agent.leftovers import MARKER, environment, session_of
 from headway.wire import Ack, Outcome
 from tests.services.agent_leader import (
     FakeLeader,
@@ -247,6 +247,46 @@ async def test_kill_9_of_the_agent_leaves_no_task_process(tmp_path: Path, how: s
             again.kill()
             again.wait()
         await until(lambda: not marked(tmp_path))
+
+
+HIDING = ["exec sleep 62", "read _ <{fifo}; exec env -i sleep 62", "read _ <{fifo}; env -i sleep 62 & exit"]
+
+
+@pytest.mark.parametrize("line", HIDING, ids=["marked", "unmarked", "unmarked and its leader gone"])
+async def test_what_a_stopped_agent_runs_dies_with_its_lease(tmp_path: Path, line: str):
+    (tmp_path / "shop.py").write_text(SHOP)
+    os.mkfifo(fifo := tmp_path / "fifo")
+    async with a_leader(lease_seconds=2.0) as leader:
+        agent = start_agent(leader, tmp_path)
+        try:
+            await leader.until(lambda: leader.hellos)
+            task, nap = a_shell(line.format(fifo=fifo)), a_call("shop:nap", 60)
+            await leader.dispatch(task, nap)
+            await leader.until(lambda: {key_of(task), key_of(nap)} <= set(leader.started))
+            (session,) = pids_of(task.task)
+            agent.send_signal(signal.SIGSTOP)
+            stopped_at = asyncio.get_running_loop().time()
+            if "fifo" in line:
+                fifo.write_text("now\n")
+                await until(lambda: not pids_of(task.task))
+            assert members(session), "it runs on"
+            await until(lambda: not members(session) and not marked(tmp_path))
+            assert 1.0 < asyncio.get_running_loop().time() - stopped_at < 2.0
+            agent.send_signal(signal.SIGCONT)
+            await leader.until(lambda: len(leader.hellos) > 1 and leader.hellos[-1].functions)
+            endings = await leader.run(a_command("true"), a_call("shop:nap", 0))
+            assert [ending.outcome for ending in endings] == [Outcome.DONE] * 2
+            ending = leader.ending(key_of(task))
+            assert ending is None or (ending.outcome, ending.code) == (Outcome.LOST, "lease_lost")
+        finally:
+            agent.kill()
+            agent.wait()
+        await until(lambda: not marked(tmp_path))
+
+
+def members(session: int) -> list[int]:
+    """The processes of a session that are no zombies."""
+    return [int(entry) for entry in os.listdir("/proc") if entry.isdigit() and session_of(int(entry)) == session]
 
 
 def start_agent(leader: FakeLeader, tmp_path: Path) -> subprocess.Popen[bytes]:

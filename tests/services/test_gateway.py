@@ -70,7 +70,7 @@ async def test_an_accepted_task_reads_as_it_was_answered(serving: Serving):
         (b'{"command":["\xff"]}', 400, "malformed_json", None),
         (b'{"command":["x"],"args":' + b"[" * 9000 + b"]" * 9000 + b"}", 400, "malformed_json", None),
         (b'{"command":["x"],"command":["y"]}', 422, "invalid", "command"),
-        (b'{"command":["x"],"env":{"A":"1","\\u0041":"2"}}', 422, "invalid", "A"),
+        (b'{"command":["x"],"env":{"A":"1","\\u0041":"2"}}', 422, "invalid", "env.A"),
         (b'{"command":["x\\u0000y"]}', 422, "invalid", "command[0]"),
         (b'{"function":"a:b","kwargs":{"k\\u0000":1}}', 422, "invalid", "kwargs.k\0"),
         (b'{"command":["x"],"comand":1}', 422, "invalid", "comand"),

@@ -70,6 +70,30 @@ def pid(): return os.getpid()
 @task
 def environ(name): return os.environ.get(name)
 @task
+def forks(path, how):
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    Path(path).write_text(str(os.getpid()))
+    if how == "raises": raise RuntimeError("in the child")
+    if how == "exits": sys.exit(3)
+    return "from the child"
+@task
+def half(): raise Exception(chr(0xd800))
+@task
+def mute():
+    class Mute(Exception):
+        def __str__(self): raise RuntimeError("no")
+    raise Mute
+@task
+def nul(): raise Exception("a" + chr(0) + "b")
+@task
+def nul_result(): return "a" + chr(0) + "b"
+@task
+def wordy(): raise Exception("x" * 1_000_000)
+@task
+def closes(last): os.closerange(3, last)
+@task
 def append(path, seconds):
     with open(path, "a") as file: file.write("x")
     time.sleep(seconds)
@@ -133,6 +157,58 @@ async def test_sys_exit_fails_the_task_and_not_the_worker(alone: FakeLeader):
     ending = await alone.run_one(a_call("shop:leave"))
     assert (ending.code, ending.message) == ("raised", "SystemExit: 9")
     assert result_of(await alone.run_one(a_call("shop:pid"))) == before
+
+
+@pytest.mark.parametrize(("how", "status"), [("returns", 0), ("raises", 1), ("exits", 3)])
+async def test_the_child_of_a_function_that_forks_is_no_second_worker(
+    alone: FakeLeader, tmp_path: Path, how: str, status: int
+):
+    before = result_of(await alone.run_one(a_call("shop:pid")))
+    ending = await alone.run_one(a_call("shop:forks", str(tmp_path / "child"), how, cap_ms=5000))
+    assert (ending.outcome, result_of(ending)) == (Outcome.DONE, status), ending.message
+    assert result_of(await alone.run_one(a_call("shop:pid"))) == before
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "child").read_text()), 0)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("shop:half", "Exception: \\ud800"),
+        ("shop:mute", "Mute (its text cannot be had: RuntimeError)"),
+        ("shop:nul", "Exception: a\\0b"),
+    ],
+)
+async def test_an_exception_that_cannot_be_told_as_it_is_costs_no_worker(
+    alone: FakeLeader, function: str, message: str
+):
+    before = result_of(await alone.run_one(a_call("shop:pid")))
+    ending = await alone.run_one(a_call(function))
+    assert (ending.outcome, ending.code, ending.message) == (Outcome.FAILED, "raised", message)
+    assert result_of(await alone.run_one(a_call("shop:pid"))) == before
+
+
+async def test_what_an_exception_says_is_bounded(leader: FakeLeader):
+    ending = await leader.run_one(a_call("shop:wordy"))
+    assert ending.code == "raised" and len(ending.message) == 4000
+
+
+async def test_a_result_keeps_a_nul_as_json_spells_it(leader: FakeLeader):
+    ending = await leader.run_one(a_call("shop:nul_result"))
+    assert ending.result == '"a\\u0000b"', "PostgreSQL's json takes it so"
+
+
+async def test_a_function_that_closes_low_descriptors_costs_no_worker(alone: FakeLeader):
+    before = result_of(await alone.run_one(a_call("shop:pid")))
+    ending = await alone.run_one(a_call("shop:closes", 20))
+    assert ending.outcome == Outcome.DONE
+    assert result_of(await alone.run_one(a_call("shop:pid"))) == before
+
+
+async def test_a_function_that_closes_every_descriptor_is_to_blame_for_its_worker(alone: FakeLeader):
+    ending = await alone.run_one(a_call("shop:closes", 4096))
+    assert (ending.outcome, ending.code) == (Outcome.FAILED, "worker_died")
+    assert result_of(await alone.run_one(a_call("shop:double", 2))) == 4
 
 
 async def test_a_result_that_is_too_large_or_no_json_says_what_to_do(leader: FakeLeader):

@@ -111,11 +111,30 @@ async def test_what_is_written_to_the_output_file_is_the_result(leader: FakeLead
         f"head -c {RESULT_BYTES_MAX + 1} /dev/zero > $HEADWAY_OUTPUT",
         "ln -s /etc/hostname $HEADWAY_OUTPUT",
         "mkfifo $HEADWAY_OUTPUT",
+        "head -c 50000 /dev/zero | tr '\\0' '[' > $HEADWAY_OUTPUT",
+        "printf '\"a\\0b\"' > $HEADWAY_OUTPUT",
     ],
 )
 async def test_an_output_file_that_is_no_json_fails_the_task(leader: FakeLeader, line: str):
     ending = await leader.run_one(a_shell(line))
     assert (ending.outcome, ending.code) == (Outcome.FAILED, "output_invalid")
+
+
+@pytest.mark.parametrize("where", ["output", "_verdict", "_usage", "reap_group", "find"])
+async def test_a_fault_of_the_agent_ends_the_attempt_and_frees_its_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+):
+    def faulty(*_: object) -> None:
+        raise LookupError("a\0b\ud800")
+
+    async with a_leader() as leader, an_agent(leader, tmp_path / "n1", cpu=100):
+        module = "spawn" if where == "find" else "process"
+        with monkeypatch.context() as broken:
+            broken.setattr(f"headway.agent.runners.{module}.{where}", faulty)
+            ending = await leader.run_one(a_shell("echo 1"))
+        assert (ending.outcome, ending.code) == (Outcome.FAILED, "agent_fault")
+        assert "LookupError: a\\0b\\ud800" in ending.message
+        assert (await leader.run_one(a_command("true"))).outcome == Outcome.DONE
 
 
 async def test_a_command_sees_its_own_environment_and_nothing_of_the_agents(
@@ -148,6 +167,7 @@ async def test_a_command_has_no_input_and_an_empty_directory_of_its_own(leader: 
         (["/no/such/program"], "no such file"),
         (["/etc/passwd"], "not executable"),
         (["/bin/echo", "a\0b"], "null byte"),
+        (["a\0b"], "null byte"),
     ],
 )
 async def test_what_cannot_be_started_says_why(leader: FakeLeader, argv: list[str], says: str):

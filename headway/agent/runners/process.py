@@ -8,27 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import resource
 import select
 import signal
-import stat
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from headway.agent.leftovers import MARKER, kill_attempts, kill_group
 from headway.agent.logs import Log
 from headway.agent.outbox import Outbox
+from headway.agent.plain import plain
 from headway.agent.runners.directories import Directories
 from headway.agent.runners.orphans import Orphans, reap_group
+from headway.agent.runners.output import OUTPUT, output
 from headway.agent.runners.scripts import Scripts
 from headway.agent.runners.spawn import DEFAULT_PATH, NotSpawned, Pid, spawn
 from headway.agent.runners.watcher import Watcher
 from headway.core.context import idempotency_key
-from headway.wire import RESULT_BYTES_MAX, Assignment, Blob, Ending, Key, Outcome
+from headway.wire import Assignment, Blob, Ending, Key, Outcome
 
 READ_BYTES = 64 * 1024
 PIPE_BYTES_MAX = 1024 * 1024
@@ -38,9 +41,10 @@ ANNOUNCE_SECONDS = 0.02
 """What ends sooner is not announced: its ending says all."""
 CLOSE_SECONDS = 1.0
 GRACE_MS_MAX = 10 * 60_000
-OUTPUT = "headway-output.json"
 
 CODES = {Outcome.CAPPED: "cap_exceeded", Outcome.KILLED: "killed", Outcome.LOST: "agent_stopped"}
+
+_log = structlog.get_logger("headway.agent.processes")
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -53,7 +57,6 @@ class Words(msgspec.Struct, frozen=True):
 
 
 _decode = msgspec.json.Decoder(Words).decode
-_decode_any = msgspec.json.Decoder().decode
 
 
 class Attempt:
@@ -112,6 +115,7 @@ class ProcessRunner:
         self._talking: set[Attempt] = set()
         self._muted: set[Attempt] = set()
         self._unannounced: list[Attempt] = []
+        self.owned_until = math.inf
         self.is_known: Callable[[int], bool] = self._pids.__contains__
 
     def start(self, assignment: Assignment) -> None:
@@ -120,7 +124,13 @@ class ProcessRunner:
         self._attempts[attempt.key] = attempt
         attempt.timer = self._loop.call_later(assignment.cap_ms / 1000, self._stop, attempt, Outcome.CAPPED)
         try:
-            attempt.words = _decode(assignment.spec)
+            self._read(attempt)
+        except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
+            self._end(attempt, _faulty(attempt, fault))
+
+    def _read(self, attempt: Attempt) -> None:
+        try:
+            attempt.words = _decode(attempt.assignment.spec)
         except msgspec.DecodeError as error:
             self._end(attempt, _ending(attempt, Outcome.FAILED, "spec_invalid", f"the agent cannot read it: {error}"))
             return
@@ -200,8 +210,10 @@ class ProcessRunner:
         attempt.directory = self._directories.take()
         attempt.pipe, write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(attempt.pipe, False)
-        pid = spawn(argv, self._environment(attempt), attempt.directory, {0: self._null, 1: write, 2: write})
-        os.close(write)
+        try:
+            pid = spawn(argv, self._environment(attempt), attempt.directory, {0: self._null, 1: write, 2: write})
+        finally:
+            os.close(write)
         if isinstance(pid, NotSpawned):
             self._end(attempt, _ending(attempt, pid.outcome, "spawn_failed", pid.message))
             return
@@ -321,19 +333,28 @@ class ProcessRunner:
         self._orphans.take(self.is_known, self._is_live)
 
     def _exited(self, attempt: Attempt) -> None:
+        """A process is dead. Whatever goes wrong from here on, its attempt ends once and its room is free."""
+        try:
+            ending = self._buried(attempt)
+        except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
+            ending = _faulty(attempt, fault)
+        if self._attempts.get(attempt.key) is attempt:
+            self._end(attempt, ending)
+        else:  # abandoned meanwhile
+            self._tidy(attempt)
+
+    def _buried(self, attempt: Attempt) -> Ending:
         status, usage = self._reap(attempt)
-        if self._attempts.get(attempt.key) is not attempt:  # abandoned meanwhile
-            self._directories.give(attempt.directory)
-            self._orphans.take(self.is_known, self._is_live)
-            return
         self._drain(attempt)
         outcome, code, message = _verdict(attempt, status)
+        if code == "signalled" and status == -signal.SIGKILL and self._clock() >= self.owned_until:
+            outcome, code, message = Outcome.LOST, "lease_lost", "it was killed because the agent's lease had run out"
         result = None
         if outcome is Outcome.DONE:
-            result, message = _output(attempt.directory)
+            result, message = output(attempt.directory)
             if message:
                 outcome, code = Outcome.FAILED, "output_invalid"
-        self._end(attempt, _ending(attempt, outcome, code, message, status, usage, result))
+        return _ending(attempt, outcome, code, message, status, usage, result)
 
     def _reap(self, attempt: Attempt) -> tuple[int, resource.struct_rusage]:
         """The exit status. The group is killed first: until its leader is reaped, its number is nobody
@@ -341,13 +362,15 @@ class ProcessRunner:
         self._watcher.forget(attempt.pidfd)
         os.close(attempt.pidfd)
         kill_group(attempt.pid)
-        _, status, usage = os.wait4(attempt.pid, 0)
         del self._pids[attempt.pid]
+        _, status, usage = os.wait4(attempt.pid, 0)
         reap_group(attempt.pid)
         return os.waitstatus_to_exitcode(status), usage
 
     def _drain(self, attempt: Attempt) -> None:
         """Takes what is still in the pipe: no more than a pipe holds, should somebody be left to fill it."""
+        if attempt.pipe < 0:  # abandoned: nobody wants its output
+            return
         for _ in range(PIPE_BYTES_MAX // READ_BYTES):
             try:
                 body = os.read(attempt.pipe, READ_BYTES)
@@ -359,17 +382,33 @@ class ProcessRunner:
 
     def _end(self, attempt: Attempt, ending: Ending) -> None:
         """Reports an end, the log before it."""
-        log = attempt.log
-        if log.written:
-            log.close()
-            self._ship(attempt)
-            ending = msgspec.structs.replace(ending, tail=log.tail(), log_bytes=log.written)
+        try:
+            ending = self._with_log(attempt, ending)
+        except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
+            ending = _faulty(attempt, fault)
         ran_ms = int((self._clock() - attempt.began) * 1000)
+        if attempt.pid in self._pids:  # it began, and then something went wrong
+            kill_group(attempt.pid)
         self._release(attempt)
-        if attempt.directory:
-            self._directories.give(attempt.directory)
-        self._orphans.take(self.is_known, self._is_live)
+        self._tidy(attempt)
         self._on_end(attempt.assignment, msgspec.structs.replace(ending, ran_ms=ran_ms))
+
+    def _with_log(self, attempt: Attempt, ending: Ending) -> Ending:
+        log = attempt.log
+        if not log.written:
+            return ending
+        log.close()
+        self._ship(attempt)
+        return msgspec.structs.replace(ending, tail=log.tail(), log_bytes=log.written)
+
+    def _tidy(self, attempt: Attempt) -> None:
+        """What an attempt leaves behind goes; if it does not go, that is no reason not to report its end."""
+        try:
+            if attempt.directory:
+                self._directories.give(attempt.directory)
+            self._orphans.take(self.is_known, self._is_live)
+        except Exception:  # noqa: BLE001  see above
+            _log.exception("could not tidy up after an attempt", task=attempt.assignment.task)
 
     def _release(self, attempt: Attempt) -> None:
         """Gives back what an attempt holds besides its process."""
@@ -411,10 +450,17 @@ def _ending(
         outcome=outcome,
         exit_code=status if status is not None and status >= 0 else None,
         code=code,
-        message=message,
+        message=plain(message) if message else "",
         result=result,
         usage=_usage(usage) if usage is not None else None,
     )
+
+
+def _faulty(attempt: Attempt, fault: Exception) -> Ending:
+    """The ending of an attempt that the agent itself could not run or end as it should."""
+    _log.error("a fault of the agent ended an attempt", task=attempt.assignment.task, exc_info=fault)
+    message = f"a fault of the agent ended it: {type(fault).__name__}: {fault}; the agent's log has the traceback"
+    return _ending(attempt, Outcome.FAILED, "agent_fault", message)
 
 
 def _usage(usage: resource.struct_rusage) -> dict[str, float]:
@@ -452,25 +498,3 @@ def _signal_name(number: int) -> str:
         return signal.Signals(number).name
     except ValueError:
         return f"signal {number}"
-
-
-def _output(directory: str) -> tuple[str | None, str]:
-    """The result that a process left in $HEADWAY_OUTPUT, or what is wrong with it."""
-    try:
-        # The file is the task's: it may be a link to somebody else's, or a pipe that would block us.
-        fd = os.open(f"{directory}/{OUTPUT}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None, ""
-    except OSError as error:
-        return None, f"$HEADWAY_OUTPUT cannot be read ({error.strerror}); write a plain file"
-    with os.fdopen(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None, "$HEADWAY_OUTPUT is not a plain file"
-        body = file.read(RESULT_BYTES_MAX + 1)
-    if len(body) > RESULT_BYTES_MAX:
-        return None, f"$HEADWAY_OUTPUT exceeds {RESULT_BYTES_MAX} bytes; store the data elsewhere and write its place"
-    try:
-        _decode_any(body)
-        return body.decode(), ""
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return None, f"$HEADWAY_OUTPUT is not JSON: {error}"

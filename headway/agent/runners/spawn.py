@@ -30,11 +30,12 @@ class NotSpawned:
 
 def spawn(argv: list[str], environ: dict[str, str], directory: str, fds: dict[int, int]) -> Pid | NotSpawned:
     """Starts `argv` in `directory` with the descriptors `fds` (target: source)."""
-    program = find(argv[0], environ.get("PATH", DEFAULT_PATH))
-    if program is None:
-        return NotSpawned(Outcome.FAILED, _not_found(argv[0], environ.get("PATH", DEFAULT_PATH)))
     onto = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in fds.items()]
+    program = argv[0]
     try:
+        program = find(argv[0], environ.get("PATH", DEFAULT_PATH))
+        if program is None:
+            return NotSpawned(Outcome.FAILED, _not_found(argv[0], environ.get("PATH", DEFAULT_PATH)))
         # posix_spawn knows no directory, so we go there and back. Nothing else of this thread runs in
         # between, and the agent names every file by its full path.
         here = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -47,7 +48,7 @@ def spawn(argv: list[str], environ: dict[str, str], directory: str, fds: dict[in
             os.fchdir(here)
             os.close(here)
     except OSError as error:
-        return _explained(program, error)
+        return _explained(program or argv[0], error)
     except ValueError as error:
         return NotSpawned(
             Outcome.FAILED, f"cannot be started: {error}; remove it from the arguments or the environment"
