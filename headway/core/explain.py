@@ -41,8 +41,9 @@ def explain(planner: Planner, key: LineKey, task: ReadyTask) -> Explanation:
         return _nowhere(shape, list(planner.nodes.all()))
     line = planner.line(key)
     ahead = line.position(task) if line is not None and task.id in planner else None
-    if line is not None and line.parked is not None:
-        return msgspec.structs.replace(_parked(planner, shape, key, line.parked), ahead=ahead)
+    blocker = planner.blocker(line) if line is not None else None
+    if blocker is not None:
+        return msgspec.structs.replace(_parked(planner, shape, key, blocker), ahead=ahead)
     if key.lane == Lane.OFFPEAK and planner.peak.is_peak:
         used = f"{planner.peak.utilization:.0%}"
         return Explanation(

@@ -2,24 +2,27 @@
 
 A share is the largest part of the pool that an account holds of any one resource. History is the average share over
 time, with the half-life that the policy says; idle time forgives. Accounts are looked at lazily: an account that nobody
-asks about costs nothing.
+asks about costs nothing. Whoever decides often keeps the account's `Use` at hand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Set
 from typing import Generic, TypeVar
 
-from headway.core.resources import Vector, give, take
+from headway.core.resources import Vector
 
 Account = TypeVar("Account", bound=Hashable)
 
 
-class _Use:
-    __slots__ = ("held", "history", "share", "since")
+class Use:
+    """What one account holds, and its past."""
+
+    __slots__ = ("count", "held", "history", "share", "since")
 
     def __init__(self, now: float) -> None:
         self.held: dict[str, int] = {}
+        self.count = 0
         self.share = 0.0
         self.history = 0.0
         self.since = now
@@ -30,69 +33,74 @@ class Shares(Generic[Account]):
 
     def __init__(self, *, half_life_seconds: float) -> None:
         self.half_life_seconds = half_life_seconds
-        self._capacity: dict[str, int] = {}
-        self._uses: dict[Account, _Use] = {}
+        self._part_of_one: dict[str, float] = {}
+        self._uses: dict[Account, Use] = {}
 
     def resize(self, capacity: Mapping[str, int], now: float) -> None:
         """The pool grew or shrank: shares mean something else from now on."""
         for use in self._uses.values():
-            self._advance(use, now)
-        self._capacity = dict(capacity)
+            self.advance(use, now)
+        self._part_of_one = {name: 1 / amount for name, amount in capacity.items() if amount > 0}
         for use in self._uses.values():
             use.share = self.part(use.held)
 
     def part(self, needs: Vector) -> float:
         """The dominant share that a vector would be."""
-        parts = [amount / self._capacity[name] for name, amount in needs.items() if self._capacity.get(name, 0) > 0]
-        return max(parts, default=0.0)
+        one = self._part_of_one
+        return max([amount * one[name] for name, amount in needs.items() if name in one], default=0.0)
 
-    def occupy(self, account: Account, needs: Vector, count: int, now: float) -> None:
+    def use(self, account: Account, now: float) -> Use:
+        """The use of an account; whoever keeps it at hand says so when others are forgotten."""
+        use = self._uses.get(account)
+        if use is None:
+            use = self._uses[account] = Use(now)
+        return use
+
+    def occupy(self, use: Use, needs: Vector, count: int, now: float) -> None:
         """The account holds `count` more."""
-        use = self._uses.get(account)
-        if use is None:
-            use = self._uses[account] = _Use(now)
-        self._advance(use, now)
-        give(use.held, needs, count)
-        use.share = self.part(use.held)
+        if now > use.since:
+            self.advance(use, now)
+        use.count += count
+        held, one, share = use.held, self._part_of_one, use.share
+        for name, amount in needs.items():
+            all_of_it = held[name] = held.get(name, 0) + amount * count
+            part = all_of_it * one.get(name, 0.0)
+            if part > share:
+                share = part
+        use.share = share
 
-    def vacate(self, account: Account, needs: Vector, count: int, now: float) -> None:
+    def vacate(self, use: Use, needs: Vector, count: int, now: float) -> None:
         """The account holds `count` fewer."""
-        use = self._uses.get(account)
-        if use is None:
-            return
-        self._advance(use, now)
-        take(use.held, needs, count)
-        use.share = max(self.part(use.held), 0.0)
+        if now > use.since:
+            self.advance(use, now)
+        use.count -= count
+        held, one, share = use.held, self._part_of_one, 0.0
+        for name, amount in needs.items():
+            held[name] -= amount * count
+        for name, amount in held.items():
+            part = amount * one.get(name, 0.0)
+            if part > share:
+                share = part
+        use.share = share
 
     def share(self, account: Account) -> float:
         """What the account holds now."""
         use = self._uses.get(account)
         return use.share if use is not None else 0.0
 
-    def held(self, account: Account, resource: str) -> int:
-        """How much of one resource the account holds now."""
-        use = self._uses.get(account)
-        return use.held.get(resource, 0) if use is not None else 0
-
-    def score(self, account: Account, now: float, *, history_weight: float) -> float:
-        """What stands against the account: its share now, and its fading past."""
-        use = self._uses.get(account)
-        if use is None:
-            return 0.0
-        self._advance(use, now)
-        return use.share + history_weight * use.history
-
-    def forget_idle(self, now: float, *, below: float = 1e-6) -> None:
-        """Drops accounts that hold nothing and whose past has faded."""
+    def forget_idle(self, now: float, *, but: Set[Account], below: float = 1e-6) -> None:
+        """Drops accounts that hold nothing and whose past has faded, but not those somebody has at hand."""
         for account, use in list(self._uses.items()):
-            self._advance(use, now)
-            if use.share == 0.0 and use.history < below:
+            self.advance(use, now)
+            if use.count == 0 and use.history < below and account not in but:
                 del self._uses[account]
 
-    def _advance(self, use: _Use, now: float) -> None:
+    def advance(self, use: Use, now: float) -> None:
+        """Lets the past of an account fade up to now."""
         if now > use.since:
-            kept = 0.5 ** ((now - use.since) / self.half_life_seconds)
-            use.history = use.history * kept + use.share * (1.0 - kept)
+            if use.history or use.share:
+                kept = 0.5 ** ((now - use.since) / self.half_life_seconds)
+                use.history = use.history * kept + use.share * (1.0 - kept)
             use.since = now
 
 

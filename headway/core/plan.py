@@ -4,25 +4,30 @@ Its rounds, in this order: what must start soon (urgent tasks, and those of any 
 margin) within each tenant's urgent share; what schedules ask for; then everything by fair share, tiers by weight,
 tenants equally, of a tenant what is due first; and off-peak work last, while the pool is under the peak line.
 
-It decides in runs: as long as one line's turn lasts, its tasks are placed many at a time. A line that cannot go on is
-parked with the reason, and comes back when that very reason is gone; so it hides nobody and costs nothing meanwhile.
+What waits for room waits by footprint, which is closed until a node is vacated; what waits for a limit is parked with
+the reason and comes back when that very reason is gone. So nothing hides anything else, and waiting costs nothing.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable
+from itertools import count
 from typing import NamedTuple
 
 from headway.core.lifecycle import Lane
 from headway.core.limits import Blocker, Limits, quota_room
-from headway.core.order import FOREVER, DeadlineOrder, FairOrder
+from headway.core.nodes import Footprint, Nodes
+from headway.core.order import FOREVER, DeadlineOrder, FairOrder, FairTurn
 from headway.core.peak import Peak, utilization
-from headway.core.placement import NodeRoom, Nodes, Shape
+from headway.core.placement import NodeRoom, Shape
 from headway.core.policy import Policy
 from headway.core.queue import Line, LineKey, ReadyTask
-from headway.core.reservation import Reservation, Running, free_at
+from headway.core.reservation import LOOK_SECONDS, Reservations, Running
 from headway.core.usage import Usage
+
+REFRESHES = 32
+"""How often in a half-life the order of tenants is put right for the time that passed."""
 
 
 class Placement(NamedTuple):
@@ -43,21 +48,27 @@ class Planner:
         self.policy = policy
         self.limits = Limits()
         self.peak = Peak()
-        self.reservation: Reservation | None = None
+        self.reservations = Reservations(nodes, running_on)
         self.placed = 0
         self._running_on = running_on
         self._lines: dict[LineKey, Line] = {}
         self._fresh: list[Line] = []
-        self._held: set[int] = set()
+        self._held: dict[int, Line] = {}
         self._now = 0.0
         self._usage = Usage(policy)
-        self._express = DeadlineOrder(self._lines)
-        self._periodic = DeadlineOrder(self._lines)
-        self._fair = FairOrder(self._lines, tier_score=self._tier_score, tenant_score=self._tenant_score)
-        self._offpeak = FairOrder(self._lines, tier_score=self._tier_score, tenant_score=self._tenant_score)
+        self._express = DeadlineOrder()
+        self._periodic = DeadlineOrder()
+        self._fair = FairOrder(self._usage.score)
+        self._offpeak = FairOrder(self._usage.score)
+        self._orders = (self._express, self._periodic, self._fair, self._offpeak)
         self._pressing: list[tuple[float, LineKey]] = []
         self._over_budget: dict[int, set[LineKey]] = {}
         self._parked: dict[Blocker, set[LineKey]] = {}
+        self._closed: dict[int, Footprint] = {}
+        self._kept_out: set[Blocker] = set()
+        self._gave_back: set[tuple[str, int]] = set()
+        self._refreshes_at = 0.0
+        self._serials = count()
 
     # ── what there is to decide about ─────────────────────────────────────────────────────────────────────────────
 
@@ -80,44 +91,54 @@ class Planner:
         fresh, self._fresh = self._fresh, []
         return fresh
 
+    def blocker(self, line: Line) -> Blocker | None:
+        """What a line waits for; None when only for its turn."""
+        if line.parked is not None or not line.is_known or line.footprint.is_open:
+            return line.parked
+        return Blocker("room", line.key.shape)
+
     def offer(self, key: LineKey, tasks: Iterable[ReadyTask]) -> int:
         """Takes ready tasks in; those already held change nothing. Answers how many were new."""
-        line = self._lines.get(key)
+        held, line = self._held, self._lines.get(key)
         if line is None:
-            line = Line(key)
+            line = Line(key, next(self._serials))
         head, known = line.first if line else None, len(line)
         for task in tasks:
-            if task.id not in self._held:
-                self._held.add(task.id)
+            if task.id not in held:
+                held[task.id] = line
                 line.add(task)
         if line and known == 0:
             self._lines[key] = line
             self._fresh.append(line)
+            self._learn(line)
         if line and line.first != head:
-            self._try_again(line)
+            self._let_try(line)
             self._enter(line)
         return len(line) - known
 
-    def _try_again(self, line: Line) -> None:
-        """A line that waits for room has a new head, which may be short enough to go where a node is being kept."""
-        if line.parked is not None and line.parked.code == "room" and self.reservation is not None:
-            self._parked[line.parked].discard(line.key)
-            line.parked = None
+    def _let_try(self, line: Line) -> None:
+        """A line for which room is kept back has a new head, which may be short enough to go there."""
+        if line.parked is not None and line.parked.code == "kept":
+            self._leave_park(line, line.parked)
+            line.park(None)
 
     def drop(self, ids: Iterable[int]) -> None:
         """Forgets tasks that were cancelled or paused."""
-        gone = frozenset(ids) & self._held
-        self._held -= gone
-        for line in list(self._lines.values()) if gone else ():
+        gone: dict[LineKey, tuple[Line, set[int]]] = {}
+        for task in ids:
+            line = self._held.pop(task, None)
+            if line is not None:
+                gone.setdefault(line.key, (line, set()))[1].add(task)
+        for line, tasks in gone.values():
             head = line.first
-            line.drop(gone)
+            line.drop(tasks)
             if not line:
                 self._forget(line)
             elif line.first != head:
                 self._enter(line)
 
     def clear(self) -> None:
-        """Forgets everything that waits and runs; the past of the accounts stays."""
+        """Forgets everything that waits and runs."""
         self.__init__(self.nodes, self.policy, running_on=self._running_on)
 
     # ── what happens around it ────────────────────────────────────────────────────────────────────────────────────
@@ -127,29 +148,34 @@ class Planner:
         self.policy = policy
         self._usage.heed(policy)
         self._unpark(list(self._parked))
+        for tenant in list(self._over_budget):
+            self._restore_budget(tenant)
+        for line in self._lines.values():  # the margin may be another
+            line.presses_at = None
+            self._appoint(line)
 
     def join(self, room: NodeRoom, now: float) -> None:
         """A node offers its room."""
         self.nodes.join(room)
-        self._resized(now)
+        self._usage.resize(self.nodes.capacity, now)
 
     def leave(self, node: int, now: float) -> None:
         """A node is gone, and what it ran with it (see `ended`)."""
         self.nodes.leave(node)
-        if self.reservation is not None and self.reservation.node == node:
-            self.reservation = None
-        self._resized(now)
+        self.reservations.left(node)
+        self._usage.resize(self.nodes.capacity, now)
 
     def resize_window(self, node: int, windows: dict[str, int]) -> None:
         """A node will hold more or less beyond what fits."""
-        room = self.nodes.get(node)
-        if room is not None:
-            room.windows = windows
-            self._room_on(node)
+        self.nodes.resize_window(node, windows)
 
     def adopt(self, node: int, key: LineKey, count: int, now: float) -> None:
         """A node brought running tasks along."""
-        self._occupy(node, key, count, now, express=False)
+        shape = self.nodes.shape(key.shape)
+        self.nodes.occupy(node, key.shape, count)
+        self._usage.occupy(key.tenant, shape, count, now, express=False)
+        if shape.concurrency:
+            self.limits.take(key.tenant, shape.concurrency, (), count, now)
 
     def ended(self, node: int, key: LineKey, count: int, now: float, *, express: bool) -> None:
         """Tasks on a node ended, or never began: their room and their limits are free again."""
@@ -158,13 +184,28 @@ class Planner:
         shape = self.nodes.shape(key.shape)
         self.nodes.vacate(node, key.shape, count)
         self._usage.vacate(key.tenant, shape, count, now, express=express)
+        self._gave_back.add((shape.tier, key.tenant))
         if express:
             self._restore_budget(key.tenant)
-        for order in (self._fair, self._offpeak):
-            order.changed(shape.tier, key.tenant)
-        self._unpark(self.limits.give(key.tenant, shape.concurrency, count))
-        self._unpark([Blocker("quota", key.tenant)])
-        self._room_on(node)
+        if self._parked:
+            self._unpark([*self.limits.give(key.tenant, shape.concurrency, count), Blocker("quota", key.tenant)])
+        elif shape.concurrency:
+            self.limits.give(key.tenant, shape.concurrency, count)
+
+    def learned(self, number: int) -> None:
+        """A shape that lines wait for is known now."""
+        self._unpark([Blocker("unknown", number)])
+
+    def tidy(self, running: set[int], now: float) -> None:
+        """Drops what is known of shapes that nothing waits or runs in, and of accounts that are long idle."""
+        self._usage.forget_idle(
+            now, but={(line.tier, line.key.tenant) for line in self._lines.values() if line.is_known}
+        )
+        for footprint in self.nodes.forget_shapes(running | {key.shape for key in self._lines}):
+            self._closed.pop(footprint.number, None)
+            self.reservations.end(footprint)
+            for order in self._orders:
+                order.forget(footprint)
 
     # ── the round ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -172,28 +213,89 @@ class Planner:
         """Takes up to `most` tasks out of the queue, and books room and limits for them."""
         self._now = now
         self._unpark(self.limits.opened(now))
+        self._reopen()
         if self.policy.paused:
             return []
+        self._settle(now)
         placed: list[Placement] = []
-        self._press(now)
         most -= self._plan_express(now, most, placed)
-        most -= self._plan_deadlines(now, most, placed)
+        most -= self._plan_periodic(now, most, placed)
         most -= self._plan_fair(self._fair, now, most, placed)
         self._observe_peak()
         self._plan_offpeak(now, most, placed)
         self._reserve(now)
         return placed
 
+    def _reopen(self) -> None:
+        """Footprints that one of the nodes vacated since could take are looked at again."""
+        fresh = self.nodes.freshly_vacated()
+        if not fresh:
+            return
+        if self._kept_out:
+            self._unpark(self._kept_out)
+            self._kept_out.clear()
+        if self._closed:
+            self._reopen_for(fresh)
+
+    def _reopen_for(self, fresh: list[NodeRoom]) -> None:
+        most: dict[str, int] = {}
+        for room in fresh:
+            for name, amount in room.free.items():
+                if amount > most.get(name, 0):
+                    most[name] = amount
+        for number, footprint in list(self._closed.items()):
+            shape = footprint.shape
+            if all(most.get(name, 0) >= amount for name, amount in shape.needs.items()) or any(
+                room.window_left(shape) for room in fresh
+            ):
+                del self._closed[number]
+                self._open(footprint)
+
+    def _open(self, footprint: Footprint) -> None:
+        footprint.is_open = True
+        for order in self._orders:
+            order.opened(footprint)
+
+    def _close(self, footprint: Footprint) -> None:
+        footprint.is_open = False
+        if footprint.closed_at is None:
+            footprint.closed_at, footprint.placed_then = self._now, self.placed
+        self._closed[footprint.number] = footprint
+
+    def _settle(self, now: float) -> None:
+        """What events and time changed about whose turn it is."""
+        self._press(now)
+        orders = (self._fair, self._offpeak)
+        self._usage.score.begin(now, self.policy.history_weight)
+        if now >= self._refreshes_at:
+            self._refreshes_at = now + self.policy.half_life_seconds / REFRESHES
+            self._gave_back.clear()
+            for order in orders:
+                order.refresh()
+        for tier, tenant in self._gave_back:
+            for order in orders:
+                order.changed(tier, tenant)
+        self._gave_back.clear()
+        for order in orders:
+            order.begin(self.policy.weight)
+
     def _press(self, now: float) -> None:
         """Lines whose head's slack has shrunk to the margin go to the express order."""
         while self._pressing and self._pressing[0][0] <= now:
-            _, key = heapq.heappop(self._pressing)
+            at, key = heapq.heappop(self._pressing)
             line = self._lines.get(key)
-            if line and not line.parked and self._is_pressing(line.first, now):
+            if line is None or line.presses_at != at:
+                continue
+            line.presses_at = None
+            if line.parked is not None:
+                continue  # it comes back when what it waits for is gone
+            if self._is_pressing(line.first, now):
                 self._express.add(line)
+            else:
+                self._appoint(line)
 
     def _is_pressing(self, task: ReadyTask, now: float) -> bool:
-        return task.start_by - now <= self.policy.promotion_margin_seconds
+        return task.start_by - self.policy.promotion_margin_seconds <= now
 
     def _plan_express(self, now: float, most: int, placed: list[Placement]) -> int:
         count = 0
@@ -205,15 +307,15 @@ class Planner:
             until = self._express.until()
             if line.key.lane != Lane.URGENT:
                 if not self._is_pressing(line.first, now):
-                    heapq.heappush(self._pressing, (self._presses_at(line), line.key))
+                    self._appoint(line)
                     continue
                 until = min(until, now + self.policy.promotion_margin_seconds)
             wanted = min(line.run_until(until, most - count), self._urgent_room(line))
             count += self._place(line, wanted, now, placed, express=True)
-            self._after(line, express=True)
+            self._after(line)
         return count
 
-    def _plan_deadlines(self, now: float, most: int, placed: list[Placement]) -> int:
+    def _plan_periodic(self, now: float, most: int, placed: list[Placement]) -> int:
         count = 0
         while count < most and (line := self._periodic.next()) is not None:
             wanted = line.run_until(self._periodic.until(), most - count)
@@ -224,193 +326,210 @@ class Planner:
     def _plan_fair(self, order: FairOrder, now: float, most: int, placed: list[Placement]) -> int:
         count = 0
         while count < most and (turn := order.next()) is not None:
-            tier, line, until = turn
-            wanted = line.run_until(until, min(most - count, self._turn_length(order, tier, line)))
-            got = self._place(line, wanted, now, placed)
-            count += got
-            self._after(line)
-            order.put_back(tier, line.key.tenant)
+            wanted = turn[2].run_until(turn[3], min(most - count, self._turn_length(order, turn)))
+            count += self._take_turn(order, turn, wanted, now, placed)
         return count
 
     def _plan_offpeak(self, now: float, most: int, placed: list[Placement]) -> None:
         """Off-peak work starts while the pool is under the line, one run at a time: each moves the utilization."""
-        while most > 0 and not self.peak.is_peak and (turn := self._offpeak.next()) is not None:
-            tier, line, until = turn
-            room = self._below_peak(self.nodes.shape(line.key.shape)) if self.nodes.knows(line.key.shape) else 1
-            wanted = line.run_until(until, min(most, room, self._turn_length(self._offpeak, tier, line)))
-            most -= self._place(line, wanted, now, placed)
-            self._after(line)
-            self._offpeak.put_back(tier, line.key.tenant)
+        order = self._offpeak
+        while most > 0 and not self.peak.is_peak and (turn := order.next()) is not None:
+            room = self._below_peak(turn[2].shape)
+            wanted = turn[2].run_until(turn[3], min(most, room, self._turn_length(order, turn)))
+            most -= self._take_turn(order, turn, wanted, now, placed)
             self._observe_peak()
+
+    def _take_turn(self, order: FairOrder, turn: FairTurn, wanted: int, now: float, placed: list[Placement]) -> int:
+        line = turn[2]
+        count = self._place(line, wanted, now, placed)
+        if not line:
+            self._forget(line)
+        elif line.parked is None:
+            self._attend(line)
+        order.put_back(turn)
+        return count
 
     def _below_peak(self, shape: Shape) -> int:
         """How many more of a shape keep the pool under the peak line; the one that reaches it may still start."""
         part = self._usage.part(shape)
         return max(int((self.policy.peak_line - self.peak.utilization) / part + 1e-9), 1) if part > 0 else 1 << 30
 
-    def _turn_length(self, order: FairOrder, tier: str, line: Line) -> int:
+    def _turn_length(self, order: FairOrder, turn: FairTurn) -> int:
         """How many tasks a tenant may start until it is somebody else's turn; at least one."""
-        if not self.nodes.knows(line.key.shape):
-            return 1
-        part = self._usage.part(self.nodes.shape(line.key.shape))
-        if part <= 0:
+        tier, group, line, _, ahead = turn
+        behind = order.others_behind(tier)
+        if behind < ahead:
+            ahead = behind
+        if ahead == FOREVER:
             return 1 << 30
-        ahead = order.ahead(tier) - self._tenant_score(tier, line.key.tenant)
-        for other in order.tiers_waiting(tier):
-            apart = (self._tier_score(other) - self._tier_score(tier)) * self.policy.weight(tier)
-            ahead = min(ahead, apart)
-        return 1 << 30 if ahead == FOREVER else max(int(ahead / part) + 1, self._quantum(order, tier, line))
+        part = self._usage.part(line.shape)
+        return max(int(ahead / part) + 1, self._quantum(line, len(group.tenants))) if part > 0 else 1 << 30
 
-    def _quantum(self, order: FairOrder, tier: str, line: Line) -> int:
+    def _quantum(self, line: Line, tenants: int) -> int:
         """The least a turn is worth: of what goes into windows, a quarter of everybody's equal part. Windows hold some
         50 ms of work, so nobody notices, and a turn is decided for many at once."""
-        shape = self.nodes.shape(line.key.shape)
-        rooms = self.nodes.some_candidates(line.key.shape)
-        held_ahead = sum(room.window_left(shape) for room in rooms)
-        return max(held_ahead // (4 * (order.tenants_waiting(tier) + 1)), 1)
+        footprint = line.footprint
+        if not footprint.windows.found:
+            return 1
+        held_ahead = sum(room.window_left(footprint.shape) for room in footprint.windows.found)
+        return max(held_ahead // (4 * (tenants + 1)), 1)
 
     # ── one run ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _place(self, line: Line, wanted: int, now: float, placed: list[Placement], *, express: bool = False) -> int:
-        """Places up to `wanted` tasks from the front of a line; parks the line when it cannot go on."""
-        key = line.key
-        if not self.nodes.knows(key.shape):
-            self._park(line, Blocker("unknown", key.shape))
-            return 0
-        shape = self.nodes.shape(key.shape)
+        """Places up to `wanted` tasks from the front of a line; says what stops it when it cannot go on."""
+        key, shape, footprint = line.key, line.shape, line.footprint
         allowed, blocker = self._allowed(key, shape, wanted, now)
         got = 0
-        for room, count in self._shares_of(key.shape, shape, line.first.cap_ms, allowed, now) if allowed else ():
-            tasks = line.take(count)
-            self._held.difference_update([task.id for task in tasks])
-            self._occupy(room.node, key, count, now, express=express)
-            if shape.rates:
-                self.limits.take(key.tenant, (), shape.rates, count, now)
-            placed.append(Placement(key, room.node, tasks, express))
+        while got < allowed:
+            cap_ms = line.first.cap_ms
+            room = self.nodes.best(footprint, cap_ms, now)
+            if room is None:
+                break
+            left = 1 if shape.spread is not None else allowed - got
+            count = room.fitting(footprint.shape, left) if left > 1 else 1
+            self._start(line, room, count, now, placed, express=express)
+            if shape.spread is not None:
+                self.nodes.placed_apart(footprint)
             got += count
-        self.placed += got
         if got < allowed:
-            self._park(line, Blocker("room", key.shape))
+            got += self._fill_windows(line, allowed - got, now, placed, express=express)
+        if got < allowed:
+            self._found_no_room(line)
         elif allowed < wanted and blocker is not None:
             self._park(line, blocker)
-        if got and self.reservation is not None and self.reservation.key == key:
-            self._release_reservation()
+        if got:
+            self._served(footprint, got)
         return got
 
+    def _fill_windows(self, line: Line, wanted: int, now: float, placed: list[Placement], *, express: bool) -> int:
+        """Gives nodes something to hold for the moment room comes up, each an equal part."""
+        got = 0
+        while got < wanted:
+            rooms = self.nodes.windowed(line.footprint, line.first.cap_ms, now)
+            if not rooms:
+                break
+            for index, room in enumerate(rooms):
+                even = -(-(wanted - got) // (len(rooms) - index))
+                count = min(room.window_left(line.shape), even)
+                if count:
+                    self._start(line, room, count, now, placed, express=express, beyond=count)
+                    got += count
+        return got
+
+    def _start(
+        self, line: Line, room: NodeRoom, count: int, now: float, placed: list[Placement], *, express: bool,
+        beyond: int = 0,
+    ) -> None:  # fmt: skip
+        key, shape = line.key, line.shape
+        tasks = line.take(count)
+        for task in tasks:
+            del self._held[task.id]
+        self.nodes.book(room, shape, count, beyond=beyond)
+        self._usage.charge(line.use, line.tier_use, shape, count, now)
+        if express:
+            self._usage.charge_urgent(key.tenant, shape, count, now)
+        if shape.concurrency or shape.rates:
+            self.limits.take(key.tenant, shape.concurrency, shape.rates, count, now)
+        placed.append(Placement(key, room.node, tasks, express))
+
     def _allowed(self, key: LineKey, shape: Shape, wanted: int, now: float) -> tuple[int, Blocker | None]:
-        if key.tenant in self.policy.paused_tenants:
+        policy = self.policy
+        if key.tenant in policy.paused_tenants:
             return 0, Blocker("tenant_paused", key.tenant)
-        allowed = quota_room(self.policy, key.tenant, self._usage.held(key.tenant), shape.needs, wanted)
-        blocker = Blocker("quota", key.tenant) if allowed < wanted else None
+        allowed, blocker = wanted, None
+        if policy.plan(key.tenant).quota:
+            allowed = quota_room(policy, key.tenant, self._usage.held(key.tenant, now), shape.needs, wanted)
+            blocker = Blocker("quota", key.tenant) if allowed < wanted else None
         if shape.concurrency or shape.rates:
             fewer, by = self.limits.room(key.tenant, shape.concurrency, shape.rates, allowed, now)
             if fewer < allowed:
                 return fewer, by
         return allowed, blocker
 
-    def _shares_of(self, number: int, shape: Shape, cap_ms: int, wanted: int, now: float) -> list[tuple[NodeRoom, int]]:
-        """How many each node gets: first where they start at once, best fit first; then the windows in equal parts."""
-        shares: dict[int, tuple[NodeRoom, int]] = {}
-        left = wanted
-        one_each = shape.spread is not None
-        for room in self.nodes.with_room(number, cap_ms, now):
-            if left == 0:
-                break
-            count = room.fitting(shape, 1 if one_each else left)
-            shares[room.node] = (room, count)
-            left -= count
-        rooms = self.nodes.some_candidates(number) if left else []
-        for index, room in enumerate(rooms):
-            if left == 0:
-                break
-            even = -(-left // (len(rooms) - index))
-            count = min(room.window_left(shape), even) if room.lets_in(number, cap_ms, now) else 0
-            if count:
-                _, already = shares.get(room.node, (room, 0))
-                shares[room.node] = (room, already + count)
-                left -= count
-        return list(shares.values())
+    def _found_no_room(self, line: Line) -> None:
+        """Its footprint is closed; unless a node has room that is kept, where a shorter cap may yet be let in."""
+        if self.nodes.is_kept_from(line.footprint):
+            kept = Blocker("kept", line.footprint.number)
+            self._kept_out.add(kept)
+            self._park(line, kept)
+        else:
+            self._close(line.footprint)
 
-    def _occupy(self, node: int, key: LineKey, count: int, now: float, *, express: bool) -> None:
-        shape = self.nodes.shape(key.shape)
-        self.nodes.occupy(node, key.shape, count)
-        self._usage.occupy(key.tenant, shape, count, now, express=express)
-        if shape.concurrency:
-            self.limits.take(key.tenant, shape.concurrency, (), count, now)
+    def _served(self, footprint: Footprint, count: int) -> None:
+        self.placed += count
+        footprint.closed_at = None if footprint.is_open else self._now
+        footprint.placed_then = self.placed
+        if len(self.reservations) and self.reservations.of(footprint) is not None:
+            self.reservations.end(footprint)
 
-    def _after(self, line: Line, *, express: bool = False) -> None:
+    def _after(self, line: Line) -> None:
         """A line that still takes part gets a turn for its new head; an empty one is forgotten."""
         if not line:
             self._forget(line)
-        elif not line.parked:
-            self._enter(line, again_express=express)
+        elif line.parked is None:
+            self._enter(line)
 
     # ── turns, parking, budgets ───────────────────────────────────────────────────────────────────────────────────
 
-    def _enter(self, line: Line, *, again_express: bool = False) -> None:
-        if line.parked:
+    def _learn(self, line: Line) -> None:
+        number = line.key.shape
+        if self.nodes.knows(number):
+            shape, now = self.nodes.shape(number), self._now
+            use, tier_use = self._usage.of(shape.tier, line.key.tenant, now), self._usage.of_tier(shape.tier, now)
+            line.learn(shape, self.nodes.footprint(number), use, tier_use)
+        else:
+            self._park(line, Blocker("unknown", number))
+
+    def _enter(self, line: Line) -> None:
+        if line.parked is not None:
             return
+        self._attend(line)
+        (self._offpeak if line.key.lane == Lane.OFFPEAK else self._fair).add(line)
+
+    def _attend(self, line: Line) -> None:
+        """Sees to the deadline of a new head."""
         lane = line.key.lane
-        if lane == Lane.URGENT or (again_express and self._is_pressing(line.first, self._now)):
+        if lane == Lane.URGENT or self._is_pressing(line.first, self._now):
             self._express.add(line)
         else:
-            heapq.heappush(self._pressing, (self._presses_at(line), line.key))
+            self._appoint(line)
         if lane == Lane.PERIODIC:
             self._periodic.add(line)
-        order = self._offpeak if lane == Lane.OFFPEAK else self._fair
-        order.add(self._tier_of(line.key), line)
 
-    def _presses_at(self, line: Line) -> float:
-        return line.first.start_by - self.policy.promotion_margin_seconds
+    def _appoint(self, line: Line) -> None:
+        """Makes sure that somebody looks when the head begins to press; once for each line."""
+        at = line.first.start_by - self.policy.promotion_margin_seconds
+        if line.key.lane != Lane.URGENT and (line.presses_at is None or at < line.presses_at):
+            line.presses_at = at
+            heapq.heappush(self._pressing, (at, line.key))
 
     def _forget(self, line: Line) -> None:
         self._lines.pop(line.key, None)
         if line.parked is not None:
-            self._parked.get(line.parked, set()).discard(line.key)
-        if self.reservation is not None and self.reservation.key == line.key:
-            self._release_reservation()
+            self._leave_park(line, line.parked)
 
     def _park(self, line: Line, blocker: Blocker) -> None:
-        if not line:
-            return
-        line.parked, line.parked_at, line.placed_then = blocker, self._now, self.placed
-        self._parked.setdefault(blocker, set()).add(line.key)
+        if line:
+            line.park(blocker)
+            self._parked.setdefault(blocker, set()).add(line.key)
+
+    def _leave_park(self, line: Line, blocker: Blocker) -> None:
+        parked = self._parked.get(blocker)
+        if parked is not None:
+            parked.discard(line.key)
+            if not parked:
+                del self._parked[blocker]
 
     def _unpark(self, blockers: Iterable[Blocker]) -> None:
         for blocker in blockers:
             for key in self._parked.pop(blocker, ()):
                 line = self._lines.get(key)
                 if line is not None and line.parked == blocker:
-                    line.parked = None
+                    line.park(None)
+                    if not line.is_known:
+                        self._learn(line)
                     self._enter(line)
-
-    def learned(self, number: int) -> None:
-        """A shape that lines wait for is known now."""
-        waiting = self._parked.get(Blocker("unknown", number))
-        if waiting:
-            self._unpark([Blocker("unknown", number)])
-
-    def tidy(self, running: set[int], now: float) -> None:
-        """Drops what is known of shapes that nothing waits or runs in, and of accounts that are long idle."""
-        self._usage.forget_idle(now)
-        self.nodes.forget_shapes(running | {key.shape for key in self._lines})
-
-    def _room_on(self, node: int) -> None:
-        """A node has room: whoever waits for room that it could give takes part again."""
-        room = self.nodes.get(node)
-        if room is None:
-            return
-        opened: list[Blocker] = []
-        for blocker in self._parked:
-            if blocker.code == "room" and isinstance(blocker.what, int):
-                shape = self.nodes.shape(blocker.what)
-                if (room.fitting(shape, 1) or room.window_left(shape)) and room.could_run(shape):
-                    opened.append(blocker)
-        self._unpark(opened)
-
-    def _resized(self, now: float) -> None:
-        self._usage.resize(self.nodes.capacity, now)
-        self._unpark([blocker for blocker in self._parked if blocker.code == "room"])
 
     def _observe_peak(self) -> None:
         used = utilization(self.nodes.free, self.nodes.capacity)
@@ -421,9 +540,7 @@ class Planner:
 
     def _urgent_room(self, line: Line) -> int:
         """How many more fit into the tenant's urgent share; one more than that may begin it."""
-        if not self.nodes.knows(line.key.shape):
-            return 1
-        part = self._usage.part(self.nodes.shape(line.key.shape))
+        part = self._usage.part(line.shape)
         left = self.policy.plan(line.key.tenant).urgent_share - self._usage.urgent_share(line.key.tenant)
         return 1 << 30 if part <= 0 else max(int(left / part + 1e-9), 1)
 
@@ -431,53 +548,28 @@ class Planner:
         if tenant in self._over_budget and not self._over_urgent_share(tenant):
             for key in self._over_budget.pop(tenant):
                 line = self._lines.get(key)
-                if line is not None and not line.parked:
+                if line is not None and line.parked is None:
                     self._express.add(line)
-
-    def _tier_of(self, key: LineKey) -> str:
-        return self.nodes.shape(key.shape).tier if self.nodes.knows(key.shape) else ""
-
-    def _tier_score(self, tier: str) -> float:
-        history = self.policy.history_weight
-        return self._usage.tier_score(tier, self._now, history_weight=history) / self.policy.weight(tier)
-
-    def _tenant_score(self, tier: str, tenant: int) -> float:
-        return self._usage.tenant_score(tier, tenant, self._now, history_weight=self.policy.history_weight)
 
     # ── wide tasks ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _reserve(self, now: float) -> None:
-        """Keeps a node for the line that others have been passing for a while: only who is gone by the time the node is
-        free may still go there. One at a time: the line whose head is due first."""
-        if self.reservation is not None:
+        """Keeps nodes for those whom others have been passing for a while: only who is gone by the time a node is free
+        may still go there."""
+        if not self._closed or now < self.reservations.looks_at:
             return
-        line = min(self._passed_over(now), key=lambda line: line.first, default=None)
-        if line is None:
-            return
-        shape = self.nodes.shape(line.key.shape)
-        rooms = self.nodes.some_candidates(line.key.shape)
-        times = [(free_at(self.nodes, room, shape, self._running_on(room.node), now), room.node) for room in rooms]
-        starts_by, node = min(times, default=(FOREVER, 0))
-        room = self.nodes.get(node)
-        if room is not None and starts_by < FOREVER:
-            room.kept_for, room.kept_from = line.key.shape, starts_by
-            self.reservation = Reservation(line.key, node, starts_by)
+        self.reservations.looks_at = now + LOOK_SECONDS
+        for footprint in self._closed.values():
+            since = footprint.closed_at
+            is_passed = since is not None and now - since >= self.policy.reserve_after_seconds
+            if is_passed and self.placed > footprint.placed_then and (line := self._first_of(footprint)) is not None:
+                self.reservations.make(footprint, line.key, line.key.shape, now)
 
-    def _passed_over(self, now: float) -> list[Line]:
-        return [
-            line
-            for blocker, keys in self._parked.items()
-            if blocker.code == "room"
-            for key in keys
-            if (line := self._lines.get(key)) is not None
-            and now - line.parked_at >= self.policy.reserve_after_seconds
-            and self.placed > line.placed_then
-            and self.nodes.knows(key.shape)
-        ]
-
-    def _release_reservation(self) -> None:
-        assert self.reservation is not None
-        room = self.nodes.get(self.reservation.node)
-        if room is not None:
-            room.kept_for = None
-        self.reservation = None
+    def _first_of(self, footprint: Footprint) -> Line | None:
+        """Whose turn it is in a closed footprint."""
+        for order in self._orders:
+            line = order.first_of(footprint)
+            if line is not None:
+                return line
+        self.reservations.end(footprint)
+        return None

@@ -9,7 +9,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from typing import NamedTuple
 
+from headway.core.fairness import Use
 from headway.core.limits import Blocker
+from headway.core.nodes import Footprint
+from headway.core.placement import Shape
 
 
 class ReadyTask(NamedTuple):
@@ -34,19 +37,70 @@ _COMPACT_AT = 1024
 class Line:
     """The ready tasks of one key, in order. Taking is from the front, arrival mostly at the end."""
 
-    __slots__ = ("_head", "_tasks", "key", "parked", "parked_at", "placed_then")
+    __slots__ = (
+        "_footprint", "_head", "_shape", "_tasks", "_tier_use", "_use", "due", "key", "parked", "presses_at", "serial",
+    )  # fmt: skip
 
-    def __init__(self, key: LineKey) -> None:
+    def __init__(self, key: LineKey, serial: int) -> None:
         self.key = key
+        self.serial = serial
+        """Unlike that of any other line there was."""
         self._tasks: list[ReadyTask] = []
         self._head = 0
+        self._shape: Shape | None = None
+        self._footprint: Footprint | None = None
+        self._use: Use | None = None
+        self._tier_use: Use | None = None
         self.parked: Blocker | None = None
-        """What it waits for, out of everybody's way; None while it takes part."""
-        self.parked_at = 0.0
-        self.placed_then = 0
+        """What it waits for, out of everybody's way; None while it takes part. See `park`."""
+        self.due: float | None = None
+        """When the next one must start; None when there is none, or the line does not take part."""
+        self.presses_at: float | None = None
+        """When the planner will look whether its head presses; None when it has no such appointment."""
 
     def __len__(self) -> int:
         return len(self._tasks) - self._head
+
+    def __lt__(self, other: Line) -> bool:
+        return self.serial < other.serial
+
+    def learn(self, shape: Shape, footprint: Footprint, use: Use, tier_use: Use) -> None:
+        """What its number stands for is known, and on whose account it goes."""
+        self._shape, self._footprint, self._use, self._tier_use = shape, footprint, use, tier_use
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its shape was learnt."""
+        return self._shape is not None
+
+    @property
+    def shape(self) -> Shape:
+        """The shape of its tasks, once it was learnt."""
+        assert self._shape is not None
+        return self._shape
+
+    @property
+    def footprint(self) -> Footprint:
+        """What its tasks ask of a node, once its shape was learnt."""
+        assert self._footprint is not None
+        return self._footprint
+
+    @property
+    def use(self) -> Use:
+        """What its tenant uses in its tier."""
+        assert self._use is not None
+        return self._use
+
+    @property
+    def tier_use(self) -> Use:
+        """What its tier uses."""
+        assert self._tier_use is not None
+        return self._tier_use
+
+    @property
+    def tier(self) -> str:
+        """The tier of its tasks."""
+        return self.shape.tier
 
     @property
     def first(self) -> ReadyTask:
@@ -58,35 +112,50 @@ class Line:
         """The last one held."""
         return self._tasks[-1]
 
+    def park(self, blocker: Blocker | None) -> None:
+        """Takes the line out of everybody's way, or lets it take part again."""
+        self.parked = blocker
+        self._heed_head()
+
     def add(self, task: ReadyTask) -> None:
         """Puts a task where it belongs."""
         if not self or task > self._tasks[-1]:
             self._tasks.append(task)
         else:
             insort(self._tasks, task, lo=self._head)
+        self._heed_head()
 
     def run_until(self, start_by: float, most: int) -> int:
         """How many from the front are due no later than `start_by` (at least one), up to `most`."""
-        most = min(most, len(self))
-        if self._tasks[self._head + most - 1].start_by <= start_by:
+        tasks, head = self._tasks, self._head
+        if most > len(tasks) - head:
+            most = len(tasks) - head
+        if most <= 1 or tasks[head + most - 1].start_by <= start_by:
             return most
-        border = bisect_right(self._tasks, (start_by, 1 << 62, 1 << 63), self._head, self._head + most)
-        return max(border - self._head, 1)
+        border = bisect_right(tasks, (start_by, 1 << 62, 1 << 63), head, head + most)
+        return max(border - head, 1)
 
     def take(self, count: int) -> list[ReadyTask]:
         """Removes the first `count`."""
-        taken = self._tasks[self._head : self._head + count]
-        self._head += count
+        head = self._head
+        taken = self._tasks[head : head + count]
+        self._head = head + count
         if self._head > _COMPACT_AT and self._head * 2 > len(self._tasks):
             del self._tasks[: self._head]
             self._head = 0
+        self._heed_head()
         return taken
 
     def position(self, task: ReadyTask) -> int:
         """How many of the line start before a task."""
         return bisect_left(self._tasks, task, lo=self._head) - self._head
 
-    def drop(self, ids: frozenset[int]) -> None:
+    def drop(self, ids: set[int]) -> None:
         """Removes tasks that are no longer ready."""
         self._tasks = [task for task in self._tasks[self._head :] if task.id not in ids]
         self._head = 0
+        self._heed_head()
+
+    def _heed_head(self) -> None:
+        takes_part = self.parked is None and self._head < len(self._tasks)
+        self.due = self._tasks[self._head].start_by if takes_part else None

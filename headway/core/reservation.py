@@ -1,13 +1,18 @@
-"""Keeping a node for a wide task, and until when the short may still go there."""
+"""Keeping nodes for wide tasks, and until when the short may still go there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from headway.core.placement import NodeRoom, Nodes, Shape
+from headway.core.nodes import Footprint, Nodes
+from headway.core.placement import NodeRoom, Shape
 from headway.core.queue import LineKey
 from headway.core.resources import fits, give
+
+KEPT_MAX = 8
+"""How many nodes are kept at a time; more would empty a small pool for the wide."""
+LOOK_SECONDS = 0.25
 
 
 class Running(NamedTuple):
@@ -18,20 +23,70 @@ class Running(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """A node kept for the head of a line that was passed over."""
+    """A node kept for a footprint that was passed over."""
 
     key: LineKey
+    """The line whose head will get it."""
     node: int
     starts_by: float
+
+
+class Reservations:
+    """The nodes that are kept, by the footprint they are kept for."""
+
+    def __init__(self, nodes: Nodes, running_on: Callable[[int], Iterable[Running]]) -> None:
+        self._nodes = nodes
+        self._running_on = running_on
+        self._kept: dict[int, Reservation] = {}
+        self.looks_at = 0.0
+        """When to look again whether somebody is passed over."""
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def of(self, footprint: Footprint) -> Reservation | None:
+        """What is kept for a footprint."""
+        return self._kept.get(footprint.number)
+
+    def all(self) -> list[Reservation]:
+        """Everything that is kept."""
+        return list(self._kept.values())
+
+    def make(self, footprint: Footprint, key: LineKey, shape: int, now: float) -> None:
+        """Keeps the node that will have room first."""
+        if len(self._kept) >= KEPT_MAX or footprint.number in self._kept:
+            return
+        rooms = [room for room in self._nodes.some_candidates(shape) if room.kept_for is None]
+        times = [
+            (free_at(self._nodes, room, footprint.shape, self._running_on(room.node), now), room.node) for room in rooms
+        ]
+        starts_by, node = min(times, default=(float("inf"), 0))
+        room = self._nodes.get(node)
+        if room is not None and starts_by < float("inf"):
+            self._nodes.keep(room, footprint, starts_by)
+            self._kept[footprint.number] = Reservation(key, node, starts_by)
+
+    def end(self, footprint: Footprint) -> None:
+        """The footprint was served, or nothing of it waits any more."""
+        reservation = self._kept.pop(footprint.number, None)
+        room = self._nodes.get(reservation.node) if reservation is not None else None
+        if room is not None and room.kept_for == footprint.number:
+            self._nodes.release(room)
+
+    def left(self, node: int) -> None:
+        """A node is gone."""
+        self._kept = {number: kept for number, kept in self._kept.items() if kept.node != node}
 
 
 def free_at(nodes: Nodes, room: NodeRoom, shape: Shape, running: Iterable[Running], now: float) -> float:
     """When a node has room for a shape if everything on it runs to its cap; infinity when never."""
     free = dict(room.free)
-    if fits(shape.needs, free):
+    if fits(shape.needs, free) and not shape.exclusive:
         return now
+    ends = now
     for ends_by, number in sorted(running):
         give(free, nodes.shape(number).needs)
-        if fits(shape.needs, free):
-            return max(ends_by, now)
-    return float("inf")
+        ends = max(ends_by, now)
+        if fits(shape.needs, free) and not shape.exclusive:
+            return ends
+    return ends if shape.exclusive else float("inf")

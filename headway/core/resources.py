@@ -12,7 +12,10 @@ Vector = Mapping[str, int]
 
 def fits(needs: Vector, free: Vector) -> bool:
     """Whether everything in `needs` is there."""
-    return all(free.get(name, 0) >= amount for name, amount in needs.items())
+    for name, amount in needs.items():  # noqa: SIM110  twice as fast as all() over a generator, and asked of every node
+        if free.get(name, 0) < amount:
+            return False
+    return True
 
 
 def how_many_fit(needs: Vector, free: Vector, *, most: int) -> int:

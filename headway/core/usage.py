@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from headway.core.fairness import Shares
+from headway.core.fairness import Shares, Use
+from headway.core.order import Score
 from headway.core.placement import Shape
 from headway.core.policy import Policy
+
+EVERYBODY = -1
+"""In place of a tenant: all of a tier."""
 
 
 class Usage:
@@ -15,71 +19,70 @@ class Usage:
 
     def __init__(self, policy: Policy) -> None:
         half_life = policy.half_life_seconds
-        self._by_account: Shares[tuple[str, int]] = Shares(half_life_seconds=half_life)
-        self._by_tier: Shares[str] = Shares(half_life_seconds=half_life)
+        self._shares: Shares[tuple[str, int]] = Shares(half_life_seconds=half_life)
         self._urgent: Shares[int] = Shares(half_life_seconds=half_life)
-        self._held: dict[int, Counter[str]] = {}
+        self._tiers_of: dict[int, set[str]] = {}
+        self.score = Score(self._shares)
 
     def heed(self, policy: Policy) -> None:
         """The policy changed."""
-        for shares in (self._by_account, self._by_tier, self._urgent):
+        for shares in (self._shares, self._urgent):
             shares.half_life_seconds = policy.half_life_seconds
 
     def resize(self, capacity: Mapping[str, int], now: float) -> None:
         """The pool grew or shrank."""
-        for shares in (self._by_account, self._by_tier, self._urgent):
+        for shares in (self._shares, self._urgent):
             shares.resize(capacity, now)
+
+    def of(self, tier: str, tenant: int, now: float) -> Use:
+        """What a tenant uses in a tier."""
+        self._tiers_of.setdefault(tenant, set()).add(tier)
+        return self._shares.use((tier, tenant), now)
+
+    def of_tier(self, tier: str, now: float) -> Use:
+        """What a tier uses."""
+        return self._shares.use((tier, EVERYBODY), now)
 
     def occupy(self, tenant: int, shape: Shape, count: int, now: float, *, express: bool) -> None:
         """The tenant holds `count` more."""
-        self._by_account.occupy((shape.tier, tenant), shape.needs, count, now)
-        self._by_tier.occupy(shape.tier, shape.needs, count, now)
+        self.charge(self.of(shape.tier, tenant, now), self.of_tier(shape.tier, now), shape, count, now)
         if express:
-            self._urgent.occupy(tenant, shape.needs, count, now)
-        held = self._held.setdefault(tenant, Counter())
-        held["running"] += count
-        for name, amount in shape.needs.items():
-            held[name] += amount * count
+            self.charge_urgent(tenant, shape, count, now)
+
+    def charge(self, use: Use, tier_use: Use, shape: Shape, count: int, now: float) -> None:
+        """The same, by accounts at hand."""
+        self._shares.occupy(use, shape.needs, count, now)
+        self._shares.occupy(tier_use, shape.needs, count, now)
+
+    def charge_urgent(self, tenant: int, shape: Shape, count: int, now: float) -> None:
+        """Of what the tenant holds, `count` more started ahead of others."""
+        self._urgent.occupy(self._urgent.use(tenant, now), shape.needs, count, now)
 
     def vacate(self, tenant: int, shape: Shape, count: int, now: float, *, express: bool) -> None:
         """The tenant holds `count` fewer."""
-        self._by_account.vacate((shape.tier, tenant), shape.needs, count, now)
-        self._by_tier.vacate(shape.tier, shape.needs, count, now)
+        self._shares.vacate(self._shares.use((shape.tier, tenant), now), shape.needs, count, now)
+        self._shares.vacate(self._shares.use((shape.tier, EVERYBODY), now), shape.needs, count, now)
         if express:
-            self._urgent.vacate(tenant, shape.needs, count, now)
-        held = self._held.get(tenant)
-        if held is None:
-            return
-        held["running"] -= count
-        for name, amount in shape.needs.items():
-            held[name] -= amount * count
-        if held["running"] <= 0:
-            del self._held[tenant]
+            self._urgent.vacate(self._urgent.use(tenant, now), shape.needs, count, now)
 
-    def held(self, tenant: int) -> dict[str, int]:
-        """What a tenant holds: `running`, and each resource."""
-        return self._held.get(tenant, _NOTHING)
+    def held(self, tenant: int, now: float) -> dict[str, int]:
+        """What a tenant holds in all: `running`, and each resource."""
+        held: Counter[str] = Counter()
+        for tier in self._tiers_of.get(tenant, ()):
+            use = self._shares.use((tier, tenant), now)
+            held["running"] += use.count
+            held.update(use.held)
+        return held
 
     def part(self, shape: Shape) -> float:
         """Which part of the pool one task of a shape is."""
-        return self._by_tier.part(shape.needs)
+        return self._shares.part(shape.needs)
 
     def urgent_share(self, tenant: int) -> float:
         """Which part of the pool the tenant's urgent tasks hold."""
         return self._urgent.share(tenant)
 
-    def tier_score(self, tier: str, now: float, *, history_weight: float) -> float:
-        """What stands against a tier."""
-        return self._by_tier.score(tier, now, history_weight=history_weight)
-
-    def tenant_score(self, tier: str, tenant: int, now: float, *, history_weight: float) -> float:
-        """What stands against a tenant in a tier."""
-        return self._by_account.score((tier, tenant), now, history_weight=history_weight)
-
-    def forget_idle(self, now: float) -> None:
-        """Drops whoever holds nothing and whose past has faded."""
-        for shares in (self._by_account, self._by_tier, self._urgent):
-            shares.forget_idle(now)
-
-
-_NOTHING: Counter[str] = Counter()
+    def forget_idle(self, now: float, *, but: set[tuple[str, int]]) -> None:
+        """Drops whoever holds nothing and whose past has faded, but not those who wait."""
+        self._shares.forget_idle(now, but=but | {(tier, EVERYBODY) for tier, _ in but})
+        self._urgent.forget_idle(now, but=set())

@@ -16,7 +16,8 @@ from collections.abc import Callable
 import structlog
 
 from headway.core.explain import Explanation, explain
-from headway.core.placement import NodeRoom, Nodes
+from headway.core.nodes import Nodes
+from headway.core.placement import NodeRoom
 from headway.core.plan import Planner
 from headway.core.policy import Policy
 from headway.core.queue import LineKey, ReadyTask

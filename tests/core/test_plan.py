@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from headway.core.constraints import Constraint
 from headway.core.lifecycle import Lane
 from headway.core.limits import Concurrency, Rate
-from headway.core.placement import NodeRoom, Nodes, Shape
+from headway.core.nodes import Nodes
+from headway.core.placement import NodeRoom, Shape
 from headway.core.plan import Placement, Planner
 from headway.core.policy import Plan, Policy
 from headway.core.queue import LineKey, ReadyTask
@@ -194,7 +195,7 @@ def test_a_wide_task_gets_a_node_and_short_ones_fill_in_behind_it():
     assert len(cluster.plan()) == 1  # passes the wide one
     cluster.now = 5.0
     cluster.plan()
-    assert cluster.planner.reservation is not None
+    assert cluster.planner.reservations.all()
     cluster.end(first[1])
     long_ones = cluster.plan()
     assert long_ones == []  # a cap of 1,000 s would outlast the reservation
