@@ -126,6 +126,8 @@ class Planner:
         """The operators decided something."""
         self.policy = policy
         self._usage.heed(policy)
+        if self.reservation is not None:  # who is paused now keeps no node; who is not has it again in a second
+            self._release_reservation()
         self._unpark(list(self._parked))
 
     def join(self, room: NodeRoom, now: float) -> None:
@@ -300,6 +302,8 @@ class Planner:
     def _allowed(self, key: LineKey, shape: Shape, wanted: int, now: float) -> tuple[int, Blocker | None]:
         if key.tenant in self.policy.paused_tenants:
             return 0, Blocker("tenant_paused", key.tenant)
+        if shape.hold and (name := self.paused_name(key)) is not None:
+            return 0, Blocker("name_paused", (key.tenant, name))
         allowed = quota_room(self.policy, key.tenant, self._usage.held(key.tenant), shape.needs, wanted)
         blocker = Blocker("quota", key.tenant) if allowed < wanted else None
         if shape.concurrency or shape.rates:
@@ -307,6 +311,11 @@ class Planner:
             if fewer < allowed:
                 return fewer, by
         return allowed, blocker
+
+    def paused_name(self, key: LineKey) -> str | None:
+        """The paused name that holds a line, if one does."""
+        hold = self.nodes.shape(key.shape).hold if self.nodes.knows(key.shape) else ()
+        return next((name for name in hold if (key.tenant, name) in self.policy.paused_names), None)
 
     def _shares_of(self, number: int, shape: Shape, cap_ms: int, wanted: int, now: float) -> list[tuple[NodeRoom, int]]:
         """How many each node gets: first where they start at once, best fit first; then the windows in equal parts."""
