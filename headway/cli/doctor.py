@@ -35,7 +35,7 @@ FAST_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clockso
 CONTROLLERS = ("cpu", "memory", "pids")
 _NOT_USED = "Headway makes no use of this yet"
 _NO_LIMITS = "tasks are not limited by them yet"
-_NO_PROFILES = "no tier's profile is enforced"
+_NO_PROFILES = "the profiles of tiers are only names yet"
 _NOTHING_TO_DO = "Nothing to do today."
 
 

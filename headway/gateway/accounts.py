@@ -255,7 +255,7 @@ class AccountsApi:
             created_by=caller.submitted_by,
         )
         if made is None:
-            raise refused([Refused("tenant", f"there is no tenant {tenant!r}")])
+            raise refused([Refused("tenant", f"there is no tenant {tenant!r}; make it first: POST /v1/tenants")])
         return _created(None, NewKeyView(f"hw_{key_id}_{secret}", made.id, made.tenant, made.role, made.label))
 
     async def keys(self, request: Request) -> Response:

@@ -222,7 +222,7 @@ class AccountStore:
         except asyncpg.CheckViolationError:
             return Refused("max_cap", "must not be shorter than default_cap")
         kept = _one(changed or created, TierRow)
-        return kept or Refused("resources", f"tier {name!r} is new, so say what it stands for")
+        return kept or Refused("resources", f"tier {name!r} is new, so say what it stands for, such as cpu and memory")
 
     async def pause_name(self, tenant: int, name: str, paused_by: str, most: int) -> PausedName | None:
         """Pauses a name of a tenant; None when it has `most` paused already."""

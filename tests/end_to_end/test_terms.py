@@ -57,7 +57,7 @@ def test_tasks_of_one_key_never_overlap_whatever_their_size_tier_and_kind(dev: D
     wishes = (("basic", 0.1, "0s"), ("basic", 0.2, "1h"), ("regular", 0.1, "5h"), ("regular", 0.2, "1m"))
     said: list[dict[str, object]] = [
         {"command": [sys.executable, "-c", tell, notes], "tier": tier, "delay_tolerance": tolerance}
-        | {"resources": {"cpu": cpu, "memory": "16Mi"}}
+        | dict[str, object](resources={"cpu": cpu, "memory": "16Mi"})
         for tier, cpu, tolerance in wishes
     ]
     said.append({"function": f"{JOBS}:note", "args": [notes, "x", 0.05]})

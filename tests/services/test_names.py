@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import asyncpg
 import httpx2
 import pytest
 
@@ -90,6 +91,27 @@ async def test_what_waits_is_held_what_runs_goes_on_and_nobody_waits_behind(
         assert set(await started(agent, 3)) == {*others, last}
         assert (await serving.http.post("/v1/names/encode-*:resume")).json()["paused"] is False
         assert set(await started(agent, 7)) == {*waiting, later, new}
+
+
+async def test_what_waits_is_moved_while_no_node_is_there(
+    serving: Serving, database_url: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(names_module, "PART", 3)
+    for name in ("encode-1", "other", "encode-2", "encode-3", "encode-4"):
+        await submit(serving, name)
+    await serving.http.post("/v1/names/encode-*:pause")
+    marked = (
+        "select count(*) from queue q join shape s using (pool, tenant, shape) "
+        "where s.body ->> 'hold' = '[\"encode-*\"]'"
+    )
+    connection = await asyncpg.connect(database_url)
+    try:
+        async with asyncio.timeout(SECONDS):
+            while await connection.fetchval(marked) < 4:
+                pass
+        assert await connection.fetchval(marked) == 4
+    finally:
+        await connection.close()
 
 
 async def test_a_task_that_runs_is_held_before_its_next_attempt(serving: Serving):
