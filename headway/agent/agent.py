@@ -25,6 +25,7 @@ from headway.agent.capacity import detect
 from headway.agent.executor import Executor, Offer
 from headway.agent.leftovers import Guardian, kill_leftovers, mark
 from headway.agent.outbox import Outbox
+from headway.agent.ports import FIRST, LAST, Ports
 from headway.agent.session import REFUSALS, Identity, Session
 
 BACKOFF_SECONDS = (0.1, 5.0)
@@ -58,6 +59,11 @@ class AgentSettings:
     app: str | None = None
     workers: int = 0
     capacity: dict[str, int] | None = None
+    """Instead of what the machine is found to have."""
+    resources: dict[str, int] = field(default_factory=dict[str, int])
+    """Beside that: gpu, licences, anything that is counted."""
+    ports: tuple[int, int] = (FIRST, LAST)
+    """The first and the last port number that tasks may be given."""
     labels: dict[str, str] = field(default_factory=dict[str, str])
 
 
@@ -93,7 +99,13 @@ class Agent:
         capacity = self._capacity()
         outbox = Outbox()
         executor = Executor(
-            Offer(kinds=settings.kinds, capacity=capacity, app=settings.app, workers=settings.workers),
+            Offer(
+                kinds=settings.kinds,
+                capacity=capacity,
+                app=settings.app,
+                workers=settings.workers,
+                ports=Ports(*settings.ports),
+            ),
             data_dir=settings.data_dir,
             marker=marker,
             outbox=outbox,
@@ -125,7 +137,13 @@ class Agent:
     def _capacity(self) -> dict[str, int]:
         settings = self._settings
         found = detect(settings.data_dir) if settings.capacity is None else dict(settings.capacity)
-        return {**found, "workers": settings.workers} if settings.app is not None else found
+        found.update(settings.resources)
+        if settings.kinds - {"function"}:
+            first, last = settings.ports
+            found["ports"] = last - first + 1
+        if settings.app is not None:
+            found["workers"] = settings.workers
+        return found
 
     def _identity(self, capacity: dict[str, int]) -> Identity:
         settings = self._settings

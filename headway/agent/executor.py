@@ -11,12 +11,13 @@ import asyncio
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import structlog
 
 from headway.agent.outbox import Outbox
+from headway.agent.ports import Ports
 from headway.agent.runners.function import FunctionRunner
 from headway.agent.runners.process import ProcessRunner
 from headway.agent.runners.watcher import Watcher
@@ -48,6 +49,7 @@ class Offer:
     capacity: dict[str, int]
     app: str | None
     workers: int
+    ports: Ports = field(default_factory=Ports)
 
 
 class Executor:
@@ -85,6 +87,7 @@ class Executor:
             marker=marker,
             watcher=self._watcher,
             outbox=outbox,
+            ports=offer.ports,
             clock=clock,
             on_end=self._process_ended,
         )

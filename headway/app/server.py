@@ -29,6 +29,7 @@ from headway.gateway.api import Api
 from headway.gateway.auth import Authenticator, keep_bootstrap_keys
 from headway.gateway.connection import BoundedHttp
 from headway.gateway.issuing import Issuing
+from headway.gateway.known_nodes import KnownNodes
 from headway.gateway.problems import Problem
 from headway.gateway.routes import application
 from headway.gateway.submitting import Submitting
@@ -164,7 +165,9 @@ class _Server:
         self._accepted_tasks = 0
         self._announce = asyncio.Event()
         self._authenticator = Authenticator(self._cluster)
-        self._admission = Admission(AccountStore(databases.submitting, POOL), self._tasks, self._issuing)
+        self._admission = Admission(
+            AccountStore(databases.submitting, POOL), self._tasks, self._issuing, KnownNodes(self._cluster)
+        )
         self._accounts_api = AccountsApi(
             accounts=AccountStore(databases.asking, POOL),
             authenticator=self._authenticator,

@@ -16,6 +16,20 @@ from headway.core.refusal import Refused
 from headway.sdk.discovery import default_data_dir, discover
 
 _SIZED = frozenset({"memory", "disk"})
+_SET_OTHERWISE = {"ports": "--ports LOW-HIGH", "workers": "--workers N"}
+RESOURCE_MAX = 2**60
+
+
+def port_range(_: click.Context, option: click.Parameter, said: str | None) -> tuple[int, int] | None:
+    """`20000-29999` as its ends."""
+    if said is None:
+        return None
+    first, _dash, last = said.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and 0 < int(first) <= int(last) < 65_536):
+        raise click.BadParameter(f"expected LOW-HIGH, such as 20000-29999, not {said!r}", param=option)
+    return int(first), int(last)
+
+
 _AGENT = [
     click.option("--url", metavar="URL", help="The server (default: HEADWAY_URL)."),
     click.option("--key", metavar="KEY", help="The node's key (better: HEADWAY_KEY)."),
@@ -23,6 +37,10 @@ _AGENT = [
     click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Where it keeps its files."),
     click.option("--workers", type=click.IntRange(0, 1024), help="Functions at a time (default: one per cpu)."),
     click.option("--capacity", multiple=True, metavar="K=V", callback=options.pairs, help="Such as cpu=2."),
+    click.option(
+        "--resource", "resources", multiple=True, metavar="K=V", callback=options.pairs, help="Also has gpu=2."
+    ),
+    click.option("--ports", metavar="LOW-HIGH", callback=port_range, help="Which ports tasks may get (20000-29999)."),
     click.option("--label", "labels", multiple=True, metavar="K=V", callback=options.pairs, help="A label."),
 ]
 
@@ -53,10 +71,13 @@ def start(
     data: Path | None,
     workers: int | None,
     capacity: Mapping[str, str],
+    resources: Mapping[str, str],
+    ports: tuple[int, int] | None,
     labels: dict[str, str],
 ) -> int:
     """Runs an agent until it is told to stop; answers its exit code."""
     from headway.agent.agent import AgentSettings
+    from headway.agent.ports import FIRST, LAST
     from headway.app import run_agent
 
     server = discover(url, key)
@@ -71,21 +92,27 @@ def start(
         app=app,
         workers=workers if workers is not None else (os.cpu_count() or 1),
         capacity=amounts(capacity) or None,
+        resources=amounts(resources, "--resource"),
+        ports=ports or (FIRST, LAST),
         labels=labels,
     )
     return run_agent(settings)
 
 
-def amounts(said: Mapping[str, str]) -> dict[str, int]:
+def amounts(said: Mapping[str, str], option: str = "--capacity") -> dict[str, int]:
     """cpu=2, memory=4Gi … as the integers resources are counted in."""
     counted: dict[str, int] = {}
     for name, text in said.items():
         value = options.number(text)
+        if name in _SET_OTHERWISE:
+            raise trouble.Stopped(f"{option} {name}={text}: say {_SET_OTHERWISE[name]} instead", trouble.USAGE)
         path = f"capacity.{name}"
         amount = milli(value, path) if name == "cpu" else size_bytes(value, path) if name in _SIZED else value
+        if isinstance(amount, int) and not 0 <= amount <= RESOURCE_MAX:
+            amount = Refused(path, "expected a whole number from 0 on")
         if isinstance(amount, Refused) or not isinstance(amount, int):
             why = amount.message if isinstance(amount, Refused) else "expected a whole number"
-            raise trouble.Stopped(f"--capacity {name}={text}: {why}", trouble.USAGE)
+            raise trouble.Stopped(f"{option} {name}={text}: {why}", trouble.USAGE)
         counted[name] = amount
     return counted
 

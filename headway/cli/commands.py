@@ -23,6 +23,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "tenant": "Make and change tenants.",
         "plan": "Make and change plans: what tenants may do.",
         "tier": "Make and change tiers: named sizes of tasks.",
+        "name": "Pause and resume tasks by their name.",
         "key": "Make and revoke API keys.",
         "pool": "Steer, pause and resume pools.",
     },

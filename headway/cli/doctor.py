@@ -35,6 +35,7 @@ FAST_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clockso
 CONTROLLERS = ("cpu", "memory", "pids")
 _NOT_USED = "Headway makes no use of this yet"
 _NO_LIMITS = "tasks are not limited by them yet"
+_NO_PROFILES = "the profiles of tiers are only names yet"
 _NOTHING_TO_DO = "Nothing to do today."
 
 
@@ -236,9 +237,10 @@ def check_user_namespaces() -> Finding:
 def check_isolation(user: int = os.geteuid()) -> Finding:
     """What keeps tasks from this machine and from each other today: nothing but the rights of their user."""
     if user == 0:
-        meaning = "tasks run as root, without a sandbox: they can do everything"
+        meaning = f"tasks run as root, without a sandbox: they can do everything; {_NO_PROFILES}"
         return Finding("isolation", State.DEGRADED, meaning, "Run the agent as an ordinary user.")
-    return Finding("isolation", State.OK, "tasks run as the agent's user, without a sandbox: they can do what it can")
+    meaning = f"tasks run as the agent's user, without a sandbox: they can do what it can; {_NO_PROFILES}"
+    return Finding("isolation", State.OK, meaning)
 
 
 def check_cgroups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Finding:

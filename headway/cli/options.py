@@ -61,8 +61,19 @@ def wishes(said: dict[str, object]) -> dict[str, object]:
     taken["retry"] = mentioned(
         max_attempts=said.pop("max_attempts"), backoff=said.pop("backoff"), initial=said.pop("retry_initial")
     )
-    taken["resources"] = {name: number(value) for name, value in resources.items()}
+    taken["resources"] = {
+        name: _ports(value) if name == "ports" else number(value) for name, value in resources.items()
+    }
+    concurrency, rates = cast("dict[str, str]", said.pop("concurrency")), cast("dict[str, str]", said.pop("rates"))
+    taken["concurrency"] = [{"key": key, "limit": number(limit)} for key, limit in concurrency.items()]
+    taken["rates"] = [{"key": key, "rate": number(rate)} for key, rate in rates.items()]
     return {name: value for name, value in taken.items() if value}
+
+
+def _ports(text: str) -> int | float | str | list[str]:
+    """A count, or names: `ports=2`, `ports=http,admin`."""
+    said = number(text)
+    return [name.strip() for name in text.split(",")] if isinstance(said, str) else said
 
 
 def pairs(_: click.Context, option: click.Parameter, said: tuple[str, ...]) -> dict[str, str]:
@@ -118,6 +129,8 @@ _SUBMISSION = [
     click.option("--backoff", type=click.Choice(["exponential", "fixed"]), help="How the pauses between tries grow."),
     click.option("--retry-initial", metavar="DURATION", help="The pause before the second try, such as 1s."),
     click.option("--env", multiple=True, metavar="K=V", callback=pairs, help="An environment variable."),
-    click.option("--resources", multiple=True, metavar="K=V", callback=pairs, help="Such as cpu=2."),
+    click.option("--resources", multiple=True, metavar="K=V", callback=pairs, help="Such as cpu=2, ports=http,admin."),
+    click.option("--concurrency", multiple=True, metavar="KEY=N", callback=pairs, help="At most N of KEY at once."),
+    click.option("--rate", "rates", multiple=True, metavar="KEY=RATE", callback=pairs, help="Such as api=60/m."),
     click.option("--tag", "tags", multiple=True, metavar="K=V", callback=pairs, help="A tag."),
 ]

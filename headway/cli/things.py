@@ -10,7 +10,13 @@ from typing import cast
 from headway.cli import output
 from headway.cli.output import Column
 
-AGE: Column = ("AGE", lambda item: output.ago(item.get("created_at"), datetime.now(UTC)))
+
+def age(name: str) -> Column:
+    """A column with how long ago a time was: 5s, 12m, 3h."""
+    return "AGE", lambda item: output.ago(item.get(name), datetime.now(UTC))
+
+
+AGE = age("created_at")
 
 
 def text(name: str) -> Column:

@@ -15,7 +15,10 @@ COLUMNS = (
     things.seconds("default_cap"),
     things.seconds("max_cap"),
     things.text("weight"),
+    things.text("price"),
+    things.text("profile"),
 )
+PROFILES = ("trusted", "sandboxed", "container", "hostile")
 
 
 @click.group("tier")
@@ -35,6 +38,8 @@ def command() -> None:
 @click.option("--default-cap", metavar="DURATION", help="How long a task may run that does not say, such as 30m.")
 @click.option("--max-cap", metavar="DURATION", help="How long any may ask to run, such as 6h.")
 @click.option("--weight", type=float, help="Its share against other tiers.")
+@click.option("--price", metavar="DECIMAL", help="What one such task costs an hour, such as 0.12.")
+@click.option("--profile", type=click.Choice(PROFILES), help="How closed in its tasks are to run. Not enforced yet.")
 @options.output_option
 @options.client_options
 def change(
@@ -48,6 +53,8 @@ def change(
     default_cap: str | None,
     max_cap: str | None,
     weight: float | None,
+    price: str | None,
+    profile: str | None,
     form: str | None,
 ) -> None:
     """Change a tier, or make it; what is left out stays."""
@@ -58,6 +65,8 @@ def change(
         default_cap=default_cap,
         max_cap=max_cap,
         weight=weight,
+        price=price,
+        profile=profile,
     )
     output.print_item(client.keep_tier(name, **said), form or "name")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from headway.core.constraints import Constraint, holds
+from headway.core.constraints import holds, said
 from headway.core.lifecycle import Lane
 from headway.core.limits import Blocker
 from headway.core.placement import NodeRoom, Shape
@@ -34,6 +34,8 @@ def explain(planner: Planner, key: LineKey, task: ReadyTask) -> Explanation:
         return Explanation("pool_paused", "the pool is paused", "resume it: headway pool resume")
     if key.tenant in planner.policy.paused_tenants:
         return Explanation("tenant_paused", "the tenant is paused", "an administrator resumes the tenant")
+    if (name := planner.paused_name(key)) is not None:
+        return Explanation("name_paused", f"the name {name!r} is paused", f"resume it: headway name resume {name!r}")
     if not planner.nodes.knows(key.shape):
         return Explanation("ready", "waits for its turn", "nothing to do: it was just accepted")
     shape = planner.nodes.shape(key.shape)
@@ -106,13 +108,8 @@ def _nowhere(shape: Shape, rooms: list[NodeRoom]) -> Explanation:
             return Explanation("no_node", what, "ask for less, or add a larger node")
     for constraint in shape.constraints:
         if not any(holds(constraint, room.labels) for room in able):
-            return Explanation("no_node", f"no node has {_said(constraint)}", "label a node, or ask for less")
+            return Explanation("no_node", f"no node has {said(constraint)}", "label a node, or ask for less")
     return Explanation("no_node", "no node has all that it needs at once", "ask for less, or add a node that has")
-
-
-def _said(constraint: Constraint) -> str:
-    values = ", ".join(constraint.values)
-    return f"{constraint.label} {constraint.op} {values}".rstrip()
 
 
 def _amount(name: str, amount: int) -> str:

@@ -43,6 +43,8 @@ class Limits:
     def __init__(self) -> None:
         self._holders: Counter[tuple[int, str]] = Counter()
         self._starts: dict[tuple[int, str], deque[tuple[float, int]]] = {}
+        self._periods: dict[tuple[int, str], float] = {}
+        """The longest that was asked about: tasks may give one key different rates."""
         self._wakeups: list[tuple[float, Blocker]] = []
 
     def room(
@@ -68,7 +70,9 @@ class Limits:
         for limit in concurrency:
             self._holders[tenant, limit.key] += count
         for rate in rates:
-            self._starts.setdefault((tenant, rate.key), deque()).append((now, count))
+            key = (tenant, rate.key)
+            self._starts.setdefault(key, deque()).append((now, count))
+            self._periods[key] = max(rate.per, self._periods.get(key, 0.0))
 
     def give(self, tenant: int, concurrency: tuple[Concurrency, ...], count: int) -> list[Blocker]:
         """`count` tasks ended; answers the limits that have room again."""
@@ -97,15 +101,20 @@ class Limits:
 
     def _rate_room(self, tenant: int, rate: Rate, now: float) -> tuple[int, float]:
         """How many may start in the window that ends now, and when the oldest start leaves it."""
-        starts = self._starts.get((tenant, rate.key))
+        key = (tenant, rate.key)
+        starts = self._starts.get(key)
         if starts is None:
             return rate.rate, now
-        while starts and starts[0][0] <= now - rate.per:
+        longest = self._periods[key] = max(rate.per, self._periods.get(key, 0.0))
+        while starts and starts[0][0] <= now - longest:
             starts.popleft()
         if not starts:
-            del self._starts[tenant, rate.key]
+            del self._starts[key], self._periods[key]
             return rate.rate, now
-        return max(rate.rate - sum(count for _, count in starts), 0), starts[0][0] + rate.per
+        within = [(at, count) for at, count in starts if at > now - rate.per]
+        if not within:
+            return rate.rate, now
+        return max(rate.rate - sum(count for _, count in within), 0), within[0][0] + rate.per
 
 
 def quota_room(policy: Policy, tenant: int, held: dict[str, int], needs: dict[str, int], most: int) -> int:

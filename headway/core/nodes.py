@@ -178,7 +178,7 @@ class Nodes:
     def learn(self, number: int, shape: Shape) -> None:
         """Makes a shape known by its number."""
         self._shapes[number] = shape
-        alike = msgspec.structs.replace(shape, tier="", concurrency=(), rates=(), preemptible=False)
+        alike = msgspec.structs.replace(shape, tier="", concurrency=(), rates=(), preemptible=False, hold=())
         name = _encode(alike)
         footprint = self._prints.get(name)
         if footprint is None:
@@ -244,10 +244,14 @@ class Nodes:
         if footprint.rooms.found:
             footprint.rooms.found.pop()
 
+    def has_windows(self, footprint: Footprint) -> bool:
+        """Whether there ever was a node with a window for such tasks."""
+        return footprint.shape.kind in self._windowed_kinds
+
     def windowed(self, footprint: Footprint, cap_ms: int, now: float) -> list[NodeRoom]:
         """Some nodes that would hold more of a footprint for the moment room comes up."""
         search, shape = footprint.windows, footprint.shape
-        if shape.kind not in self._windowed_kinds:
+        if not self.has_windows(footprint):
             return []
         search.found = [room for room in search.found if room.window_left(shape)]
         if not search.found:

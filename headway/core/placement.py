@@ -31,6 +31,8 @@ class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     concurrency: tuple[Concurrency, ...] = ()
     rates: tuple[Rate, ...] = ()
     preemptible: bool = False
+    hold: tuple[str, ...] = ()
+    """The paused names that hold its tasks, as long as they are paused (core/names.py)."""
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode

@@ -13,13 +13,14 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterable
 from itertools import count
-from typing import NamedTuple
 
 from headway.core.lifecycle import Lane
-from headway.core.limits import Blocker, Limits, quota_room
+from headway.core.limits import Blocker, Limits
 from headway.core.nodes import Footprint, Nodes
 from headway.core.order import FOREVER, DeadlineOrder, FairOrder, FairTurn
+from headway.core.parking import Parking
 from headway.core.peak import Peak, utilization
+from headway.core.place import Placement, Placing
 from headway.core.placement import NodeRoom, Shape
 from headway.core.policy import Policy
 from headway.core.queue import Line, LineKey, ReadyTask
@@ -28,16 +29,6 @@ from headway.core.usage import Usage
 
 REFRESHES = 32
 """How often in a half-life the order of tenants is put right for the time that passed."""
-
-
-class Placement(NamedTuple):
-    """Tasks of one line that shall start on one node."""
-
-    key: LineKey
-    node: int
-    tasks: list[ReadyTask]
-    express: bool
-    """Whether they count against the tenant's urgent share."""
 
 
 class Planner:
@@ -49,7 +40,6 @@ class Planner:
         self.limits = Limits()
         self.peak = Peak()
         self.reservations = Reservations(nodes, running_on)
-        self.placed = 0
         self._running_on = running_on
         self._lines: dict[LineKey, Line] = {}
         self._fresh: list[Line] = []
@@ -63,9 +53,11 @@ class Planner:
         self._orders = (self._express, self._periodic, self._fair, self._offpeak)
         self._pressing: list[tuple[float, LineKey]] = []
         self._over_budget: dict[int, set[LineKey]] = {}
-        self._parked: dict[Blocker, set[LineKey]] = {}
-        self._closed: dict[int, Footprint] = {}
-        self._kept_out: set[Blocker] = set()
+        self._parking = Parking()
+        self._placing = Placing(
+            nodes=nodes, usage=self._usage, limits=self.limits, parking=self._parking, reservations=self.reservations,
+            held=self._held, policy=policy,
+        )  # fmt: skip
         self._gave_back: set[tuple[str, int]] = set()
         self._refreshes_at = 0.0
         self._serials = count()
@@ -74,6 +66,15 @@ class Planner:
 
     def __len__(self) -> int:
         return len(self._held)
+
+    @property
+    def placed(self) -> int:
+        """How many tasks were placed so far."""
+        return self._placing.placed
+
+    def paused_name(self, key: LineKey) -> str | None:
+        """The paused name that holds a line, if one does."""
+        return self._placing.paused_name(key)
 
     def __contains__(self, task: int) -> bool:
         return task in self._held
@@ -119,8 +120,7 @@ class Planner:
     def _let_try(self, line: Line) -> None:
         """A line for which room is kept back has a new head, which may be short enough to go there."""
         if line.parked is not None and line.parked.code == "kept":
-            self._leave_park(line, line.parked)
-            line.park(None)
+            self._parking.leave(line)
 
     def drop(self, ids: Iterable[int]) -> None:
         """Forgets tasks that were cancelled or paused."""
@@ -145,9 +145,10 @@ class Planner:
 
     def set_policy(self, policy: Policy) -> None:
         """The operators decided something."""
-        self.policy = policy
+        self.policy = self._placing.policy = policy
         self._usage.heed(policy)
-        self._unpark(list(self._parked))
+        self.reservations.end_all()  # who is paused now keeps no node; who is not has one again in a second
+        self._unpark(self._parking.blockers())
         for tenant in list(self._over_budget):
             self._restore_budget(tenant)
         for line in self._lines.values():  # the margin may be another
@@ -187,7 +188,7 @@ class Planner:
         self._gave_back.add((shape.tier, key.tenant))
         if express:
             self._restore_budget(key.tenant)
-        if self._parked:
+        if self._parking:
             self._unpark([*self.limits.give(key.tenant, shape.concurrency, count), Blocker("quota", key.tenant)])
         elif shape.concurrency:
             self.limits.give(key.tenant, shape.concurrency, count)
@@ -202,7 +203,7 @@ class Planner:
             now, but={(line.tier, line.key.tenant) for line in self._lines.values() if line.is_known}
         )
         for footprint in self.nodes.forget_shapes(running | {key.shape for key in self._lines}):
-            self._closed.pop(footprint.number, None)
+            self._placing.closed.pop(footprint.number, None)
             self.reservations.end(footprint)
             for order in self._orders:
                 order.forget(footprint)
@@ -227,40 +228,15 @@ class Planner:
         return placed
 
     def _reopen(self) -> None:
-        """Footprints that one of the nodes vacated since could take are looked at again."""
+        """Whatever may go where a node was vacated since takes part again."""
         fresh = self.nodes.freshly_vacated()
-        if not fresh:
-            return
-        if self._kept_out:
-            self._unpark(self._kept_out)
-            self._kept_out.clear()
-        if self._closed:
-            self._reopen_for(fresh)
-
-    def _reopen_for(self, fresh: list[NodeRoom]) -> None:
-        most: dict[str, int] = {}
-        for room in fresh:
-            for name, amount in room.free.items():
-                if amount > most.get(name, 0):
-                    most[name] = amount
-        for number, footprint in list(self._closed.items()):
-            shape = footprint.shape
-            if all(most.get(name, 0) >= amount for name, amount in shape.needs.items()) or any(
-                room.window_left(shape) for room in fresh
-            ):
-                del self._closed[number]
-                self._open(footprint)
-
-    def _open(self, footprint: Footprint) -> None:
-        footprint.is_open = True
-        for order in self._orders:
-            order.opened(footprint)
-
-    def _close(self, footprint: Footprint) -> None:
-        footprint.is_open = False
-        if footprint.closed_at is None:
-            footprint.closed_at, footprint.placed_then = self._now, self.placed
-        self._closed[footprint.number] = footprint
+        if fresh:
+            opened, lines = self._placing.reopened(fresh)
+            for order in self._orders if opened else ():
+                for footprint in opened:
+                    order.opened(footprint)
+            for line in lines:
+                self._enter(line)
 
     def _settle(self, now: float) -> None:
         """What events and time changed about whose turn it is."""
@@ -311,7 +287,7 @@ class Planner:
                     continue
                 until = min(until, now + self.policy.promotion_margin_seconds)
             wanted = min(line.run_until(until, most - count), self._urgent_room(line))
-            count += self._place(line, wanted, now, placed, express=True)
+            count += self._placing.place(line, wanted, now, placed, express=True)
             self._after(line)
         return count
 
@@ -319,7 +295,7 @@ class Planner:
         count = 0
         while count < most and (line := self._periodic.next()) is not None:
             wanted = line.run_until(self._periodic.until(), most - count)
-            count += self._place(line, wanted, now, placed)
+            count += self._placing.place(line, wanted, now, placed)
             self._after(line)
         return count
 
@@ -341,7 +317,7 @@ class Planner:
 
     def _take_turn(self, order: FairOrder, turn: FairTurn, wanted: int, now: float, placed: list[Placement]) -> int:
         line = turn[2]
-        count = self._place(line, wanted, now, placed)
+        count = self._placing.place(line, wanted, now, placed)
         if not line:
             self._forget(line)
         elif line.parked is None:
@@ -374,94 +350,7 @@ class Planner:
         held_ahead = sum(room.window_left(footprint.shape) for room in footprint.windows.found)
         return max(held_ahead // (4 * (tenants + 1)), 1)
 
-    # ── one run ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _place(self, line: Line, wanted: int, now: float, placed: list[Placement], *, express: bool = False) -> int:
-        """Places up to `wanted` tasks from the front of a line; says what stops it when it cannot go on."""
-        key, shape, footprint = line.key, line.shape, line.footprint
-        allowed, blocker = self._allowed(key, shape, wanted, now)
-        got = 0
-        while got < allowed:
-            cap_ms = line.first.cap_ms
-            room = self.nodes.best(footprint, cap_ms, now)
-            if room is None:
-                break
-            left = 1 if shape.spread is not None else allowed - got
-            count = room.fitting(footprint.shape, left) if left > 1 else 1
-            self._start(line, room, count, now, placed, express=express)
-            if shape.spread is not None:
-                self.nodes.placed_apart(footprint)
-            got += count
-        if got < allowed:
-            got += self._fill_windows(line, allowed - got, now, placed, express=express)
-        if got < allowed:
-            self._found_no_room(line)
-        elif allowed < wanted and blocker is not None:
-            self._park(line, blocker)
-        if got:
-            self._served(footprint, got)
-        return got
-
-    def _fill_windows(self, line: Line, wanted: int, now: float, placed: list[Placement], *, express: bool) -> int:
-        """Gives nodes something to hold for the moment room comes up, each an equal part."""
-        got = 0
-        while got < wanted:
-            rooms = self.nodes.windowed(line.footprint, line.first.cap_ms, now)
-            if not rooms:
-                break
-            for index, room in enumerate(rooms):
-                even = -(-(wanted - got) // (len(rooms) - index))
-                count = min(room.window_left(line.shape), even)
-                if count:
-                    self._start(line, room, count, now, placed, express=express, beyond=count)
-                    got += count
-        return got
-
-    def _start(
-        self, line: Line, room: NodeRoom, count: int, now: float, placed: list[Placement], *, express: bool,
-        beyond: int = 0,
-    ) -> None:  # fmt: skip
-        key, shape = line.key, line.shape
-        tasks = line.take(count)
-        for task in tasks:
-            del self._held[task.id]
-        self.nodes.book(room, shape, count, beyond=beyond)
-        self._usage.charge(line.use, line.tier_use, shape, count, now)
-        if express:
-            self._usage.charge_urgent(key.tenant, shape, count, now)
-        if shape.concurrency or shape.rates:
-            self.limits.take(key.tenant, shape.concurrency, shape.rates, count, now)
-        placed.append(Placement(key, room.node, tasks, express))
-
-    def _allowed(self, key: LineKey, shape: Shape, wanted: int, now: float) -> tuple[int, Blocker | None]:
-        policy = self.policy
-        if key.tenant in policy.paused_tenants:
-            return 0, Blocker("tenant_paused", key.tenant)
-        allowed, blocker = wanted, None
-        if policy.plan(key.tenant).quota:
-            allowed = quota_room(policy, key.tenant, self._usage.held(key.tenant, now), shape.needs, wanted)
-            blocker = Blocker("quota", key.tenant) if allowed < wanted else None
-        if shape.concurrency or shape.rates:
-            fewer, by = self.limits.room(key.tenant, shape.concurrency, shape.rates, allowed, now)
-            if fewer < allowed:
-                return fewer, by
-        return allowed, blocker
-
-    def _found_no_room(self, line: Line) -> None:
-        """Its footprint is closed; unless a node has room that is kept, where a shorter cap may yet be let in."""
-        if self.nodes.is_kept_from(line.footprint):
-            kept = Blocker("kept", line.footprint.number)
-            self._kept_out.add(kept)
-            self._park(line, kept)
-        else:
-            self._close(line.footprint)
-
-    def _served(self, footprint: Footprint, count: int) -> None:
-        self.placed += count
-        footprint.closed_at = None if footprint.is_open else self._now
-        footprint.placed_then = self.placed
-        if len(self.reservations) and self.reservations.of(footprint) is not None:
-            self.reservations.end(footprint)
+    # ── turns and budgets ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _after(self, line: Line) -> None:
         """A line that still takes part gets a turn for its new head; an empty one is forgotten."""
@@ -470,8 +359,6 @@ class Planner:
         elif line.parked is None:
             self._enter(line)
 
-    # ── turns, parking, budgets ───────────────────────────────────────────────────────────────────────────────────
-
     def _learn(self, line: Line) -> None:
         number = line.key.shape
         if self.nodes.knows(number):
@@ -479,7 +366,7 @@ class Planner:
             use, tier_use = self._usage.of(shape.tier, line.key.tenant, now), self._usage.of_tier(shape.tier, now)
             line.learn(shape, self.nodes.footprint(number), use, tier_use)
         else:
-            self._park(line, Blocker("unknown", number))
+            self._parking.park(line, Blocker("unknown", number))
 
     def _enter(self, line: Line) -> None:
         if line.parked is not None:
@@ -507,29 +394,13 @@ class Planner:
     def _forget(self, line: Line) -> None:
         self._lines.pop(line.key, None)
         if line.parked is not None:
-            self._leave_park(line, line.parked)
-
-    def _park(self, line: Line, blocker: Blocker) -> None:
-        if line:
-            line.park(blocker)
-            self._parked.setdefault(blocker, set()).add(line.key)
-
-    def _leave_park(self, line: Line, blocker: Blocker) -> None:
-        parked = self._parked.get(blocker)
-        if parked is not None:
-            parked.discard(line.key)
-            if not parked:
-                del self._parked[blocker]
+            self._parking.leave(line)
 
     def _unpark(self, blockers: Iterable[Blocker]) -> None:
-        for blocker in blockers:
-            for key in self._parked.pop(blocker, ()):
-                line = self._lines.get(key)
-                if line is not None and line.parked == blocker:
-                    line.park(None)
-                    if not line.is_known:
-                        self._learn(line)
-                    self._enter(line)
+        for line in self._parking.release(blockers):
+            if not line.is_known:
+                self._learn(line)
+            self._enter(line)
 
     def _observe_peak(self) -> None:
         used = utilization(self.nodes.free, self.nodes.capacity)
@@ -556,13 +427,17 @@ class Planner:
     def _reserve(self, now: float) -> None:
         """Keeps nodes for those whom others have been passing for a while: only who is gone by the time a node is free
         may still go there."""
-        if not self._closed or now < self.reservations.looks_at:
+        if not self._placing.closed or now < self.reservations.looks_at:
             return
         self.reservations.looks_at = now + LOOK_SECONDS
-        for footprint in self._closed.values():
+        for footprint in self._placing.closed.values():
             since = footprint.closed_at
             is_passed = since is not None and now - since >= self.policy.reserve_after_seconds
-            if is_passed and self.placed > footprint.placed_then and (line := self._first_of(footprint)) is not None:
+            if (
+                is_passed
+                and self._placing.placed > footprint.placed_then
+                and (line := self._first_of(footprint)) is not None
+            ):
                 self.reservations.make(footprint, line.key, line.key.shape, now)
 
     def _first_of(self, footprint: Footprint) -> Line | None:

@@ -23,6 +23,8 @@ class Policy(msgspec.Struct, frozen=True):
     """By tenant; the default plan where none is given."""
     paused: bool = False
     paused_tenants: frozenset[int] = frozenset()
+    paused_names: frozenset[tuple[int, str]] = frozenset()
+    """By tenant and name; see core/names.py."""
     peak_line: float = 0.8
     peak_hysteresis: float = 0.1
     promotion_margin_seconds: float = 5.0

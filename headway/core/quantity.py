@@ -1,4 +1,4 @@
-"""Durations and sizes as people write them: "90s", "15m", "1h30m", 90, "90", "512Mi", 2."""
+"""Durations, sizes and rates as people write them: "90s", "15m", "1h30m", 90, "90", "512Mi", 2, "60 per minute"."""
 
 from __future__ import annotations
 
@@ -14,6 +14,14 @@ _SIZE_UNITS = {
     "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
 }  # fmt: skip
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)(k|M|G|T|Ki|Mi|Gi|Ti)?B?")
+_RATE = re.compile(r"(\d{1,9})(?: *per +| */ *)([a-z0-9.]+)")
+_PERIODS = {
+    word: text
+    for text, words in (
+        ("1s", ("s", "sec", "second")), ("1m", ("m", "min", "minute")), ("1h", ("h", "hour")), ("1d", ("d", "day")),
+    )
+    for word in words
+}  # fmt: skip
 TEXT_CHARS_MAX = 40
 DURATION_SECONDS_MAX = 366 * 86400.0
 SIZE_BYTES_MAX = 2**60
@@ -76,3 +84,12 @@ def milli(value: object, path: str) -> int | Refused:
     if value > 1_000_000:
         return Refused(path, "must not exceed 1000000")
     return round(value * 1000)
+
+
+def rate_text(value: str, path: str) -> tuple[int, int] | Refused:
+    """How many per how many milliseconds, or why it is none: "60 per minute", "60/m", "10 per 90s"."""
+    match = _RATE.fullmatch(value.strip()) if len(value) <= TEXT_CHARS_MAX else None
+    per = duration_ms(_PERIODS.get(match[2], match[2]), path) if match else None
+    if match is None or not isinstance(per, int):
+        return Refused(path, 'expected a whole number, or text such as "60 per minute", "60/m", "10 per 90s"')
+    return int(match[1]), per

@@ -73,6 +73,14 @@ class Reservations:
         if room is not None and room.kept_for == footprint.number:
             self._nodes.release(room)
 
+    def end_all(self) -> None:
+        """Nothing is kept any more."""
+        for kept in self._kept.values():
+            room = self._nodes.get(kept.node)
+            if room is not None:
+                self._nodes.release(room)
+        self._kept.clear()
+
     def left(self, node: int) -> None:
         """A node is gone."""
         self._kept = {number: kept for number, kept in self._kept.items() if kept.node != node}

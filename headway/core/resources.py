@@ -36,3 +36,14 @@ def give(free: dict[str, int], needs: Vector, count: int = 1) -> None:
     """Gives `needs` back, `count` times."""
     for name, amount in needs.items():
         free[name] = free.get(name, 0) + amount * count
+
+
+def nearest(needs: Vector, nodes: Mapping[str, Vector]) -> tuple[str, list[str]]:
+    """The node that lacks the least of `needs` by its capacity, and what it lacks."""
+
+    def lacking(node: str) -> dict[str, float]:
+        has = nodes[node]
+        return {name: 1 - has.get(name, 0) / amount for name, amount in needs.items() if has.get(name, 0) < amount}
+
+    node = min(nodes, key=lambda name: sum(lacking(name).values()))
+    return node, list(lacking(node))

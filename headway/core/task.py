@@ -17,9 +17,10 @@ import msgspec
 from headway.core.constraints import Constraint
 from headway.core.lifecycle import Lane
 from headway.core.limits import Concurrency, Rate
+from headway.core.ports import names_of, ports_wanted
 from headway.core.quantity import duration_ms, milli, size_bytes
 from headway.core.refusal import Refused
-from headway.core.terms import NONE, Terms, wrong_terms
+from headway.core.terms import NONE, SaidRate, Terms, rates_of, wrong_terms
 
 Duration = str | int | float
 Kind = Literal["command", "script", "function"]
@@ -70,7 +71,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     kwargs: dict[str, object] = {}
     env: dict[str, str] = {}
     tier: str = "basic"
-    resources: dict[str, str | int | float] = {}
+    resources: dict[str, str | int | float | list[str]] = {}
     delay_tolerance: Duration = "5m"
     execution_cap: Duration | None = None
     cap_grace: Duration = "5s"
@@ -83,7 +84,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     spread: str | None = None
     exclusive: bool = False
     concurrency: tuple[Concurrency, ...] = ()
-    rates: tuple[Rate, ...] = ()
+    rates: tuple[SaidRate, ...] = ()
 
 
 class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -98,6 +99,8 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
     env: dict[str, str] = {}
     retry: RetryRule | None = None
     tags: dict[str, str] = {}
+    ports: list[str] = []
+    """What the ports it asked for are called; one that only counted them has no names."""
 
 
 class Tier(msgspec.Struct, frozen=True):
@@ -135,7 +138,11 @@ _encode = msgspec.json.Encoder().encode
 def admit(said: Submission, tiers: dict[str, Tier]) -> Admitted | list[Refused]:
     """The task a submission asks for, or everything that is wrong with it."""
     tier = tiers.get(said.tier)
-    wrong = _wrong_shape(said) + wrong_terms(_terms(said))
+    rates = rates_of(said.rates) if said.rates else ()
+    terms = _terms(said, () if isinstance(rates, list) else rates)
+    wrong = _wrong_shape(said) + wrong_terms(terms)
+    if isinstance(rates, list):
+        wrong += rates
     if tier is None:
         wrong.append(Refused("tier", f"there is no tier {said.tier!r}; there are: {', '.join(sorted(tiers))}"))
         return wrong
@@ -154,12 +161,17 @@ def admit(said: Submission, tiers: dict[str, Tier]) -> Admitted | list[Refused]:
     assert isinstance(cap, int)
     assert isinstance(grace, int)
     assert isinstance(needs, tuple)
-    return _admitted(said, tolerance, cap, grace, needs)
+    return _admitted(said, tolerance, cap, grace, needs, terms)
 
 
-def _admitted(said: Submission, tolerance: int, cap: int, grace: int, needs: tuple[tuple[str, int], ...]) -> Admitted:
+def _admitted(
+    said: Submission, tolerance: int, cap: int, grace: int, needs: tuple[tuple[str, int], ...], terms: Terms
+) -> Admitted:
     kind: Kind = "function" if said.function is not None else "script" if said.script is not None else "command"
-    spec = Spec(said.command, said.script, said.function, said.args, said.kwargs, said.env, said.retry, said.tags)
+    ports = names_of(said.resources["ports"]) if "ports" in said.resources else []
+    spec = Spec(
+        said.command, said.script, said.function, said.args, said.kwargs, said.env, said.retry, said.tags, ports
+    )
     return Admitted(
         name=said.name if said.name is not None else _default_name(said),
         kind=kind,
@@ -175,7 +187,7 @@ def _admitted(said: Submission, tolerance: int, cap: int, grace: int, needs: tup
         script_path=said.script_path,
         function=said.function,
         lane=_lane(said, tolerance),
-        terms=_terms(said),
+        terms=terms,
     )
 
 
@@ -186,8 +198,8 @@ def _lane(said: Submission, tolerance_ms: int) -> Lane:
     return Lane.OFFPEAK if patient or said.off_peak == "require" else Lane.NORMAL
 
 
-def _terms(said: Submission) -> Terms:
-    terms = Terms(said.constraints, said.preferred, said.spread, said.exclusive, said.concurrency, said.rates)
+def _terms(said: Submission, rates: tuple[Rate, ...]) -> Terms:
+    terms = Terms(said.constraints, said.preferred, said.spread, said.exclusive, said.concurrency, rates)
     return NONE if terms == NONE else terms
 
 
@@ -327,10 +339,12 @@ def _needs(said: Submission, tier: Tier) -> tuple[tuple[str, int], ...] | list[R
     return wrong or tuple(sorted((name, amount) for name, amount in needs.items() if amount))
 
 
-def _amount(name: str, value: str | int | float) -> int | Refused:
+def _amount(name: str, value: str | int | float | list[str]) -> int | Refused:
     path = f"resources.{name}"
     if not _RESOURCE.fullmatch(name) or name == "workers":
         return Refused(path, "there is no such resource")
+    if name == "ports":
+        return ports_wanted(value, path)
     if name in _SIZED:
         return size_bytes(value, path)
     if name == "cpu":

@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import msgspec
 
-from headway.core.constraints import Constraint
+from headway.core.constraints import Constraint, contradictions, said
 from headway.core.limits import Concurrency, Rate
+from headway.core.quantity import duration_ms, rate_text
 from headway.core.refusal import Refused
 
 LIST_MAX = 16
 KEY_CHARS_MAX = 200
 RATE_SECONDS_MAX = 86_400.0
+
+
+class SaidRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A dispatch rate as people say it: `rate: 60, per: 1m`, or all at once, `rate: "60 per minute"`."""
+
+    key: str
+    rate: int | str
+    per: str | int | float | None = None
+    """A minute when nothing else is said."""
 
 
 class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -27,11 +37,31 @@ class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
 NONE = Terms()
 
 
+def rates_of(said: tuple[SaidRate, ...]) -> tuple[Rate, ...] | list[Refused]:
+    """The rates that were said, or everything that is wrong with how."""
+    found = [_rate(f"rates[{number}]", one) for number, one in enumerate(said)]
+    wrong = [one for one in found if isinstance(one, Refused)]
+    return wrong or tuple(one for one in found if isinstance(one, Rate))
+
+
+def _rate(path: str, said: SaidRate) -> Rate | Refused:
+    if isinstance(said.rate, int):
+        per = 60_000 if said.per is None else duration_ms(said.per, f"{path}.per")
+        return per if isinstance(per, Refused) else Rate(said.key, said.rate, per / 1000)
+    if said.per is not None:
+        return Refused(f"{path}.per", "is said in the rate already; leave it out, or give the rate as a number")
+    rate = rate_text(said.rate, f"{path}.rate")
+    return rate if isinstance(rate, Refused) else Rate(said.key, rate[0], rate[1] / 1000)
+
+
 def wrong_terms(terms: Terms) -> list[Refused]:
     """Everything that is wrong with the terms."""
     if terms == NONE:
         return []
-    wrong = _wrong_constraints("constraints", terms.constraints) + _wrong_constraints("preferred", terms.preferred)
+    wrong = _wrong_constraints("constraints", terms.constraints)
+    if not wrong:
+        wrong += _contradicting(terms.constraints)
+    wrong += _wrong_constraints("preferred", terms.preferred)
     for name, limits in (("concurrency", terms.concurrency), ("rates", terms.rates)):
         if len(limits) > LIST_MAX:
             wrong.append(Refused(name, f"must not exceed {LIST_MAX} keys"))
@@ -40,13 +70,16 @@ def wrong_terms(terms: Terms) -> list[Refused]:
     for number, limit in enumerate(terms.concurrency):
         wrong += _wrong_key(f"concurrency[{number}]", limit.key)
         if not 1 <= limit.limit <= 1_000_000:
-            wrong.append(Refused(f"concurrency[{number}].limit", "must be from 1 to 1000000"))
+            what = "must be from 1 to 1000000; 1 is mutual exclusion, and to hold tasks back, pause their name"
+            wrong.append(Refused(f"concurrency[{number}].limit", what))
     for number, rate in enumerate(terms.rates):
         wrong += _wrong_key(f"rates[{number}]", rate.key)
         if not 1 <= rate.rate <= 1_000_000:
-            wrong.append(Refused(f"rates[{number}].rate", "must be from 1 to 1000000"))
+            wrong.append(
+                Refused(f"rates[{number}].rate", "must be from 1 to 1000000; to hold tasks back, pause their name")
+            )
         if not 0.001 <= rate.per <= RATE_SECONDS_MAX:
-            wrong.append(Refused(f"rates[{number}].per", "expected seconds from 0.001 to 86400"))
+            wrong.append(Refused(f"rates[{number}].per", "must be from 1ms to 1d"))
     if terms.spread is not None:
         wrong += _wrong_key("spread", terms.spread)
     return wrong
@@ -67,7 +100,22 @@ def _wrong_constraints(name: str, constraints: tuple[Constraint, ...]) -> list[R
         wanted = {"exists": values == 0, "=": values == 1, "!=": values >= 1, "in": values >= 1}[constraint.op]
         if not wanted or values > LIST_MAX:
             wrong.append(Refused(f"{name}[{number}].values", f"{constraint.op} takes {_COUNTS[constraint.op]}"))
+        texts = (constraint.label, *constraint.values)
+        if not constraint.label or any(len(text) > KEY_CHARS_MAX for text in texts):
+            what = f"a label has 1 to {KEY_CHARS_MAX} characters, and a value no more"
+            wrong.append(Refused(f"{name}[{number}].label", what))
     return wrong
+
+
+def _contradicting(constraints: tuple[Constraint, ...]) -> list[Refused]:
+    return [
+        Refused(
+            f"constraints[{number}]",
+            f"no label can be {said(constraints[number])!r} and {' and '.join(repr(said(one)) for one in others)}; "
+            "drop one of them, or say what may be either as one `in`",
+        )
+        for number, others in contradictions(constraints)
+    ]
 
 
 _COUNTS = {"exists": "no value", "=": "one value", "!=": "one value or more", "in": "one value or more"}

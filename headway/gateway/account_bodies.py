@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Literal
 
 import msgspec
@@ -18,10 +19,13 @@ from headway.gateway.amounts import Said, integers
 from headway.store.accounts import PlanChange, PoolChange, TenantChange, TierChange
 
 Role = Literal["client", "admin", "node"]
+Profile = Literal["trusted", "sandboxed", "container", "hostile"]
 Resources = dict[str, Said]
 
 TIERS_MAX = 1000
 WEIGHT_MAX = 1_000_000.0
+PRICE_MAX = Decimal(1_000_000_000)
+PRICE_PLACES = 6
 MARGIN_MS_MAX = 24 * 3_600_000
 HALF_LIFE_MS_MAX = 90 * 24 * 3_600_000
 NAME_RULE = "expected 1 to 63 letters, digits or any of ._- and a letter or digit first"
@@ -97,6 +101,8 @@ class TierBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     default_cap: Duration | UnsetType = UNSET
     max_cap: Duration | UnsetType = UNSET
     weight: float | UnsetType = UNSET
+    price: Decimal | UnsetType = UNSET
+    profile: Profile | UnsetType = UNSET
 
     def change(self, name: str) -> TierChange | list[Refused]:
         """What it changes or makes, or everything that is wrong with it."""
@@ -105,6 +111,7 @@ class TierBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         default_cap = _milliseconds("default_cap", self.default_cap, wrong, least_ms=1)
         max_cap = _milliseconds("max_cap", self.max_cap, wrong, least_ms=1)
         wrong += _wrong_number("weight", self.weight, 0.001, WEIGHT_MAX)
+        wrong += _wrong_price(self.price)
         if isinstance(needs, dict) and "workers" in needs:
             wrong.append(Refused("resources.workers", "there is no such resource"))
         return wrong or TierChange(
@@ -112,6 +119,8 @@ class TierBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
             default_cap_ms=default_cap,
             max_cap_ms=max_cap,
             weight=self.weight,
+            price=self.price,
+            profile=self.profile,
         )
 
 
@@ -179,6 +188,18 @@ def _wrong_number(path: str, value: float | UnsetType, least: float, most: float
     if value is UNSET or least <= value <= most:
         return []
     return [Refused(path, f"must be from {least:g} to {most:.12g}")]
+
+
+def _wrong_price(price: Decimal | UnsetType) -> list[Refused]:
+    if price is UNSET:
+        return []
+    if not price.is_finite() or not 0 <= price <= PRICE_MAX:
+        return [
+            Refused("price", f"expected a decimal from 0 to {PRICE_MAX}, such as 0.12: what one task costs an hour")
+        ]
+    if round(price, PRICE_PLACES) != price:
+        return [Refused("price", f"must not have more than {PRICE_PLACES} decimals")]
+    return []
 
 
 def _vector(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from decimal import Decimal
 
 import msgspec
 
+from headway.core.names import covers
 from headway.gateway.amounts import written
-from headway.store.accounts import Plan, PoolRow, Tenant, TierRow
+from headway.store.accounts import PausedName, Plan, PoolRow, Tenant, TierRow
 
 
 class TenantView(msgspec.Struct, frozen=True):
@@ -45,6 +48,11 @@ class TierView(msgspec.Struct, frozen=True):
     default_cap: float
     max_cap: float
     weight: float
+    price: Decimal
+    """Of one task for an hour, in no currency; a text, so that no reader rounds it."""
+    profile: str
+    profile_enforced: bool
+    """Whether anything holds tasks to the profile. Nothing does yet."""
     changed_at: datetime
 
 
@@ -58,6 +66,17 @@ class PoolView(msgspec.Struct, frozen=True):
     promotion_margin: float
     half_life: float
     changed_at: datetime
+
+
+class NameView(msgspec.Struct, frozen=True):
+    """A task name that is, or was, paused."""
+
+    name: str
+    paused: bool
+    paused_by: str | None
+    paused_at: datetime | None
+    held_by: list[str]
+    """What else is paused that holds it: beginnings of it."""
 
 
 class KeyView(msgspec.Struct, frozen=True):
@@ -118,6 +137,9 @@ def tier_view(tier: TierRow) -> TierView:
         default_cap=tier.default_cap_ms / 1000,
         max_cap=tier.max_cap_ms / 1000,
         weight=tier.weight,
+        price=tier.price,
+        profile=tier.profile,
+        profile_enforced=False,
         changed_at=tier.changed_at,
     )
 
@@ -133,3 +155,11 @@ def pool_view(pool: PoolRow) -> PoolView:
         half_life=float(pool.half_life_seconds),
         changed_at=pool.changed_at,
     )
+
+
+def name_view(name: str, paused: Sequence[PausedName]) -> NameView:
+    """A task name, by all that its tenant has paused."""
+    own = next((one for one in paused if one.name == name), None)
+    held_by = [one.name for one in paused if one is not own and covers(one.name, name)]
+    by, at = (None, None) if own is None else (own.paused_by, own.paused_at)
+    return NameView(name, own is not None, by, at, held_by)

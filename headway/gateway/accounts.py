@@ -12,6 +12,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from headway.core.names import PAUSED_MAX, wrong_name
 from headway.core.refusal import Refused
 from headway.gateway.account_bodies import (
     KeyBody,
@@ -28,6 +29,7 @@ from headway.gateway.account_views import (
     MeView,
     NewKeyView,
     limits,
+    name_view,
     plan_view,
     pool_view,
     tenant_view,
@@ -210,6 +212,30 @@ class AccountsApi:
         self._changed()
         return _json(pool_view(changed))
 
+    async def names(self, request: Request) -> Response:
+        """Lists what the caller's tenant has paused by name."""
+        caller = await self._client(request)
+        paused = await self._accounts.paused_names(caller.tenant)
+        return _list([name_view(one.name, paused) for one in paused])
+
+    async def pause_name(self, request: Request) -> Response:
+        """Keeps the tasks of a name from starting; what runs goes on."""
+        caller, name = await self._client(request), _task_name(request)
+        if not await self._accounts.pause_name(caller.tenant, name, caller.submitted_by, PAUSED_MAX):
+            what = f"{PAUSED_MAX} names are paused already; resume some, or pause a beginning that they have in common"
+            raise refused([Refused("name", what)])
+        return await self._name(caller, name)
+
+    async def resume_name(self, request: Request) -> Response:
+        """Lets the tasks of a name start again."""
+        caller, name = await self._client(request), _task_name(request)
+        await self._accounts.resume_name(caller.tenant, name)
+        return await self._name(caller, name)
+
+    async def _name(self, caller: Caller, name: str) -> Response:
+        self._changed()
+        return _json(name_view(name, await self._accounts.paused_names(caller.tenant)))
+
     async def create_key(self, request: Request) -> Response:
         """Makes a key, and tells it this once."""
         caller = await self._client(request)
@@ -229,7 +255,7 @@ class AccountsApi:
             created_by=caller.submitted_by,
         )
         if made is None:
-            raise refused([Refused("tenant", f"there is no tenant {tenant!r}")])
+            raise refused([Refused("tenant", f"there is no tenant {tenant!r}; make it first: POST /v1/tenants")])
         return _created(None, NewKeyView(f"hw_{key_id}_{secret}", made.id, made.tenant, made.role, made.label))
 
     async def keys(self, request: Request) -> Response:
@@ -291,6 +317,12 @@ def _name(request: Request, what: str) -> str:
     name: str = request.path_params["name"]
     if not is_name(name):
         raise Problem("not_found", f"there is no {what} {name[:80]!r}")
+    return name
+
+
+def _task_name(request: Request) -> str:
+    name: str = request.path_params["name"]
+    _refuse(wrong_name(name))
     return name
 
 

@@ -10,12 +10,14 @@ from datetime import UTC, datetime, timedelta
 import structlog
 
 from headway.core.lifecycle import State
+from headway.core.names import PausedNames, by_tenant
 from headway.core.placement import Shape, number_of
 from headway.core.refusal import Refused
 from headway.core.task import Admitted, Submission, Tier, admit
 from headway.core.terms import Terms
 from headway.gateway.auth import Caller
 from headway.gateway.issuing import Issuing
+from headway.gateway.known_nodes import KnownNodes
 from headway.gateway.within_plan import Verdict, bounds_tasks, within
 from headway.store.accounts import AccountStore, Plan, PolicyRows
 from headway.store.database import GONE
@@ -32,16 +34,19 @@ SCRIPTS_MAX = 100_000
 AHEAD_MAX = timedelta(days=3653)
 _log = structlog.get_logger("headway.gateway")
 
-_ShapeInputs = tuple[str, tuple[tuple[str, int], ...], str, str | None, Terms]
+_Hold = tuple[str, ...]
+_ShapeInputs = tuple[str, tuple[tuple[str, int], ...], str, str | None, Terms, _Hold]
 
 
 class Admission:
     """Knows tiers, stored shapes and uploaded scripts, so that the usual submission asks the database nothing."""
 
-    def __init__(self, accounts: AccountStore, tasks: TaskStore, issuing: Issuing) -> None:
+    def __init__(self, accounts: AccountStore, tasks: TaskStore, issuing: Issuing, nodes: KnownNodes) -> None:
         self._accounts = accounts
         self._tasks = tasks
         self._issuing = issuing
+        self._nodes = nodes
+        self._paused: dict[int, PausedNames] = {}
         self._policy: PolicyRows | None = None
         self._policy_until = 0.0
         self._changes = 0
@@ -79,6 +84,7 @@ class Admission:
         if fresh is not None and (self._policy is None or fresh.version > self._policy.version):
             self._policy = fresh
             self._tiers = {t.name: Tier(t.name, t.needs, t.default_cap_ms, t.max_cap_ms) for t in fresh.tiers.values()}
+            self._paused = by_tenant(fresh.paused_names)
 
     async def admit(self, caller: Caller, said: Sequence[Submission]) -> list[NewTask | list[Refused]]:
         """Each submission as a row to store, or what is wrong with it."""
@@ -86,6 +92,7 @@ class Admission:
         verdicts = _soon_enough([admit(one, self._tiers) for one in said], datetime.now(UTC) + AHEAD_MAX)
         if bounds_tasks(plan):
             verdicts = [within(plan, one, verdict) for one, verdict in zip(said, verdicts, strict=True)]
+        verdicts = await self._nodes.judged(said, verdicts)
         await self._look_up_scripts(caller.tenant, verdicts)
         rows = self._rows(caller, [verdict for verdict in verdicts if isinstance(verdict, Admitted)])
         await self._store_shapes(rows)
@@ -113,21 +120,23 @@ class Admission:
             return []
         self._forget_if_full()
         now = datetime.now(UTC)
+        paused = self._paused.get(caller.tenant)
         alike: dict[tuple[object, ...], Template] = {}
         rows: list[NewTask] = []
         for task, one in zip(self._issuing.take(len(admitted)), admitted, strict=True):
+            hold = () if paused is None else paused.hold(one.name)
             common = (
                 one.kind, one.needs, one.tier, one.function, one.script, one.script_path, one.eligible_at,
                 one.delay_tolerance_ms, one.execution_cap_ms, one.cap_grace_ms, one.max_attempts,
-                one.lane, one.terms,
+                one.lane, one.terms, hold,
             )  # fmt: skip
             template = alike.get(common)
             if template is None:
-                template = alike[common] = self._template(caller, one, now)
+                template = alike[common] = self._template(caller, one, hold, now)
             rows.append(NewTask(task, one.name, one.spec, template))
         return rows
 
-    def _template(self, caller: Caller, one: Admitted, now: datetime) -> Template:
+    def _template(self, caller: Caller, one: Admitted, hold: _Hold, now: datetime) -> Template:
         later = one.eligible_at is not None and one.eligible_at > now
         return Template(
             tenant=caller.tenant,
@@ -143,15 +152,15 @@ class Admission:
             execution_cap_ms=one.execution_cap_ms,
             cap_grace_ms=one.cap_grace_ms,
             max_attempts=one.max_attempts,
-            shape=self._shape(one),
+            shape=self._shape(one, hold),
             state=State.SCHEDULED.value if later else State.READY.value,
         )
 
-    def _shape(self, one: Admitted) -> int:
-        inputs = (one.kind, one.needs, one.tier, one.function, one.terms)
+    def _shape(self, one: Admitted, hold: _Hold) -> int:
+        inputs = (one.kind, one.needs, one.tier, one.function, one.terms, hold)
         known = self._numbers.get(inputs)
         if known is None:
-            known, body = number_of(_shape(one))
+            known, body = number_of(_shape(one, hold))
             self._numbers[inputs] = known
             self._bodies[known] = body
         return known
@@ -174,7 +183,7 @@ class Admission:
         self._stored |= fresh
 
 
-def _shape(one: Admitted) -> Shape:
+def _shape(one: Admitted, hold: _Hold) -> Shape:
     terms = one.terms
     return Shape(
         kind=one.kind,
@@ -187,6 +196,7 @@ def _shape(one: Admitted) -> Shape:
         exclusive=terms.exclusive,
         concurrency=terms.concurrency,
         rates=terms.rates,
+        hold=hold,
     )
 
 

@@ -33,6 +33,7 @@ _TYPES: dict[str, type] = {
     "Tier": account_views.TierView,
     "PoolPatch": account_bodies.PoolPatch,
     "Pool": account_views.PoolView,
+    "Name": account_views.NameView,
     "KeyBody": account_bodies.KeyBody,
     "Key": account_views.KeyView,
     "NewKey": account_views.NewKeyView,

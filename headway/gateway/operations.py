@@ -112,6 +112,25 @@ _ACCOUNTS = [
         "Pool",
         problems=("not_found",),
     ),
+    Operation("GET", "/v1/names", "listNames", "Lists the task names that are paused", 200, "list:Name"),
+    Operation(
+        "POST",
+        "/v1/names/{name}:pause",
+        "pauseName",
+        "Keeps the caller's tasks of a name, or of all names beginning so, from starting",
+        200,
+        "Name",
+        problems=("invalid",),
+    ),
+    Operation(
+        "POST",
+        "/v1/names/{name}:resume",
+        "resumeName",
+        "Lets tasks of a name start again",
+        200,
+        "Name",
+        problems=("invalid",),
+    ),
     Operation(
         "POST", "/v1/keys", "createKey", "Makes a key, and tells it this once", 201, "NewKey", "KeyBody", problems=_BODY
     ),

@@ -40,7 +40,20 @@ class _IdConvertor(Convertor[str]):
         return value
 
 
+class _NameConvertor(Convertor[str]):
+    """The name of tasks, which may have slashes and colons: all up to the verb."""
+
+    regex = ".+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
 register_url_convertor("id", _IdConvertor())
+register_url_convertor("task_name", _NameConvertor())
 
 
 def _endpoints(api: Api, accounts: AccountsApi) -> dict[str, Endpoint]:
@@ -74,6 +87,9 @@ def _endpoints(api: Api, accounts: AccountsApi) -> dict[str, Endpoint]:
         "changePool": accounts.change_pool,
         "pausePool": accounts.pause_pool,
         "resumePool": accounts.resume_pool,
+        "listNames": accounts.names,
+        "pauseName": accounts.pause_name,
+        "resumeName": accounts.resume_name,
         "createKey": accounts.create_key,
         "listKeys": accounts.keys,
         "revokeKey": accounts.revoke_key,
@@ -117,8 +133,9 @@ def application(
 
 
 def _pattern(path: str) -> str:
-    """An id or a name runs to the colon of the verb behind it, not over it."""
-    return re.sub(r"{(\w+)}", r"{\1:id}", path)
+    """An id or a name runs to the colon of the verb behind it, not over it; the name of tasks may have some itself."""
+    kind = "task_name" if path.startswith("/v1/names/") else "id"
+    return re.sub(r"{(\w+)}", rf"{{\1:{kind}}}", path)
 
 
 async def _problem(_: Request, fault: Exception) -> Response:

@@ -7,18 +7,21 @@ a node. Two of these loops run side by side, so that one plans while the other w
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
 import structlog
 
+from headway.core.place import Placement
 from headway.core.placement import Shape
-from headway.core.plan import Placement, Planner
+from headway.core.plan import Planner
 from headway.scheduler.books import Books, Holding
+from headway.scheduler.names import Names
 from headway.scheduler.refill import Refill
 from headway.scheduler.sessions import Session
 from headway.store.queue import QueueStore
-from headway.store.rows import Claimed
+from headway.store.rows import Claimed, Named
 from headway.store.tasks import TaskStore
 from headway.wire import Assignment, Dispatch
 
@@ -42,6 +45,7 @@ class Dispatching:
         planner: Planner,
         books: Books,
         refill: Refill,
+        names: Names,
         session_of: Callable[[int], Session | None],
         now: Callable[[], float],
     ) -> None:
@@ -50,10 +54,12 @@ class Dispatching:
         self._planner = planner
         self._books = books
         self._refill = refill
+        self._names = names
         self._session_of = session_of
         self._now = now
         self.epoch = 0
         self.dispatched = 0
+        self._claiming: Counter[int] = Counter()
         self.wake = asyncio.Event()
         self.low = asyncio.Event()
 
@@ -96,8 +102,18 @@ class Dispatching:
             self.low.set()
         if not placed:
             return 0
-        await self._claim_and_send(placed)
+        shapes = [placement.key.shape for placement in placed]
+        self._claiming.update(shapes)
+        try:
+            await self._claim_and_send(placed)
+        finally:
+            self._claiming.subtract(shapes)
         return sum(len(placement.tasks) for placement in placed)
+
+    def shapes(self) -> set[int]:
+        """The shapes of what is being claimed: in no line any more, and in no book yet."""
+        self._claiming = +self._claiming
+        return set(self._claiming)
 
     async def _learn_shapes(self) -> None:
         """Reads the shapes of lines that were never planned before."""
@@ -118,6 +134,7 @@ class Dispatching:
         claimed = await self._queue_store.claim(self.epoch, wanted)
         if len(claimed) < len(wanted):
             self._return_room(placed, {(c.tenant, c.id) for c in claimed}, sessions)
+        claimed = await self._without_held(claimed, placements, sessions)
         orders: dict[int, list[Claimed]] = {}
         for one in claimed:
             orders.setdefault(one.node, []).append(one)
@@ -141,6 +158,29 @@ class Dispatching:
                 Assignment(one.tenant, one.id, one.attempt, one.kind, needs, one.cap_ms, one.grace_ms, one.spec)
             )
         session.send(Dispatch(assignments))
+
+    async def _without_held(
+        self,
+        claimed: list[Claimed],
+        placements: dict[tuple[int, int], Placement],
+        sessions: dict[int, Session | None],
+    ) -> list[Claimed]:
+        """What may be sent. The others are of a name that was paused a moment ago: they go back, to where it holds."""
+        held = [one for one in claimed if self._names.holds(placements[one.tenant, one.id].key, one.name)]
+        if not held:
+            return claimed
+        now = self._now()
+        for one in held:
+            placement = placements[one.tenant, one.id]
+            there = sessions[one.node] is self._session_of(one.node)
+            node = one.node if there else GONE_NODE
+            self._planner.ended(node, placement.key, 1, now, express=placement.express)
+        await self._queue_store.release([(one.tenant, one.id, one.claims) for one in held])
+        for tenant in {one.tenant for one in held}:
+            mine = [one for one in held if one.tenant == tenant]
+            await self._names.move(tenant, [Named(o.id, placements[tenant, o.id].key.shape, o.name) for o in mine])
+        kept = {(one.tenant, one.id) for one in held}
+        return [one for one in claimed if (one.tenant, one.id) not in kept]
 
     async def _take_back(self, order: list[Claimed], placements: dict[tuple[int, int], Placement]) -> None:
         """The node left or came back while its claim was being made: nothing was sent, so nothing began. Its room went

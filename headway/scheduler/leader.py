@@ -24,6 +24,7 @@ from headway.core.queue import LineKey, ReadyTask
 from headway.scheduler.books import Books, Holding
 from headway.scheduler.dispatch import Dispatching
 from headway.scheduler.endings import Endings, sound
+from headway.scheduler.names import Names
 from headway.scheduler.policies import Policies
 from headway.scheduler.refill import Refill
 from headway.scheduler.sessions import Session
@@ -111,6 +112,7 @@ class Leader:
         self.planner = Planner(Nodes(), Policy(), running_on=self.books.running_on)
         self._sessions: dict[int, Session] = {}
         self._refill = Refill(queue_store, self.planner)
+        self._names = Names(queue_store, task_store, self.planner, self._refill)
         self.endings = Endings(queue_store, ended=ended, chance=chance)
         self.dispatching = Dispatching(
             queue_store=queue_store,
@@ -118,6 +120,7 @@ class Leader:
             planner=self.planner,
             books=self.books,
             refill=self._refill,
+            names=self._names,
             session_of=self._sessions.get,
             now=now,
         )
@@ -161,14 +164,13 @@ class Leader:
             self._leads.set()
             async with asyncio.TaskGroup() as group:
                 for duty in (
-                    self._keep_lease,
-                    self.dispatching.run,
+                    self._keep_lease, self._names.run, self.dispatching.run,
                     self.endings.run,
                     self._promote_due,
                     self._poll,
                     self._reap,
                     self._renew_nodes,
-                ):
+                ):  # fmt: skip
                     group.create_task(duty())
         finally:
             self.epoch = 0
@@ -186,6 +188,7 @@ class Leader:
         self.books.clear()
         self.endings.clear()
         self._refill.clear()
+        self._names.clear()
         self._beats.clear()
         self._heard.clear()
 
@@ -257,6 +260,7 @@ class Leader:
         policy = await self._policies.changed()
         if policy is not None:
             self.planner.set_policy(policy)
+            self._names.heed(policy.paused_names)
 
     # ── nodes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -465,7 +469,7 @@ class Leader:
                     await self.farewell(silent)
             await self._stop_cancelled()
             await self._take_from_lapsed()
-            self.planner.tidy(self.books.shapes(), self._now())
+            self.planner.tidy(self.books.shapes() | self.dispatching.shapes(), self._now())
 
     async def _take_from_lapsed(self) -> None:
         """Gives what lapsed nodes owned another attempt. No node comes back while that happens to it."""

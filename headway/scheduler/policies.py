@@ -33,6 +33,7 @@ def _policy(rows: PolicyRows) -> Policy:
         plans={number: plans[tenant.plan] for number, tenant in rows.tenants.items()},
         paused=rows.pool.paused,
         paused_tenants=frozenset(number for number, tenant in rows.tenants.items() if tenant.paused),
+        paused_names=rows.paused_names,
         peak_line=rows.pool.peak_line,
         peak_hysteresis=rows.pool.peak_hysteresis,
         promotion_margin_seconds=rows.pool.promotion_margin_ms / 1000,

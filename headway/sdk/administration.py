@@ -97,6 +97,21 @@ def resume_pool(name: str) -> Conversation[Thing]:
     return (yield from _tell("POST", _path("pools", name) + ":resume"))
 
 
+def names() -> Conversation[list[Thing]]:
+    """The task names that the caller's tenant has paused."""
+    return (yield from _all("/v1/names"))
+
+
+def pause_name(name: str) -> Conversation[Thing]:
+    """Keeps the tasks of a name from starting, or of all names that begin so (`encode-*`); what runs goes on."""
+    return (yield from _tell("POST", _path("names", name) + ":pause"))
+
+
+def resume_name(name: str) -> Conversation[Thing]:
+    """Lets the tasks of a name start again."""
+    return (yield from _tell("POST", _path("names", name) + ":resume"))
+
+
 def create_key(**said: object) -> Conversation[Thing]:
     """Makes a key (`tenant`, `role`, `label`); its secret is told this once."""
     return (yield from _tell("POST", "/v1/keys", said))

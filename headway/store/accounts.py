@@ -7,6 +7,7 @@ statement whether there is anything new. Rows come out of PostgreSQL as JSON, wh
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 from typing import TypeVar
 
 import asyncpg
@@ -55,7 +56,20 @@ class TierRow(msgspec.Struct, frozen=True):
     default_cap_ms: int
     max_cap_ms: int
     weight: float
+    price: Decimal
+    """Of one task for an hour, in no currency."""
+    profile: str
+    """How closed in its tasks are to run: kept, and not yet enforced by anything."""
     changed_at: datetime
+
+
+class PausedName(msgspec.Struct, frozen=True):
+    """A task name of a tenant that is paused, or the beginning of some."""
+
+    tenant: int
+    name: str
+    paused_by: str
+    paused_at: datetime
 
 
 class PoolRow(msgspec.Struct, frozen=True):
@@ -105,6 +119,8 @@ class TierChange(msgspec.Struct, frozen=True, kw_only=True):
     default_cap_ms: int | UnsetType = UNSET
     max_cap_ms: int | UnsetType = UNSET
     weight: float | UnsetType = UNSET
+    price: Decimal | UnsetType = UNSET
+    profile: str | UnsetType = UNSET
 
 
 class PoolChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +141,8 @@ class PolicyRows(msgspec.Struct, frozen=True):
     plans: dict[str, Plan]
     tenants: dict[int, Tenant]
     tiers: dict[str, TierRow]
+    paused_names: frozenset[tuple[int, str]]
+    """By tenant and name."""
 
     def plan_of(self, tenant: int) -> Plan:
         """The plan a tenant is on."""
@@ -204,7 +222,19 @@ class AccountStore:
         except asyncpg.CheckViolationError:
             return Refused("max_cap", "must not be shorter than default_cap")
         kept = _one(changed or created, TierRow)
-        return kept or Refused("resources", f"tier {name!r} is new, so say what it stands for")
+        return kept or Refused("resources", f"tier {name!r} is new, so say what it stands for, such as cpu and memory")
+
+    async def pause_name(self, tenant: int, name: str, paused_by: str, most: int) -> PausedName | None:
+        """Pauses a name of a tenant; None when it has `most` paused already."""
+        return _one(await self._change("pause_name", tenant, name, paused_by, most), PausedName)
+
+    async def resume_name(self, tenant: int, name: str) -> bool:
+        """Ends a pause; False when there was none."""
+        return bool(await self._change("resume_name", tenant, name))
+
+    async def paused_names(self, tenant: int) -> list[PausedName]:
+        """What a tenant has paused, by name."""
+        return _all(await self._database.fetch(_SQL["paused_names"], tenant), PausedName)
 
     async def pools(self) -> list[PoolRow]:
         """All pools by name."""
@@ -248,6 +278,9 @@ def _policy(row: Row) -> PolicyRows:
         plans={plan.name: plan for plan in msgspec.json.decode(row["plans"], type=list[Plan])},
         tenants={tenant.tenant: tenant for tenant in msgspec.json.decode(row["tenants"], type=list[Tenant])},
         tiers={tier.name: tier for tier in msgspec.json.decode(row["tiers"], type=list[TierRow])},
+        paused_names=frozenset(
+            (one.tenant, one.name) for one in msgspec.json.decode(row["paused_names"], type=list[PausedName])
+        ),
     )
 
 

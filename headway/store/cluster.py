@@ -97,6 +97,11 @@ class ClusterStore:
         """All nodes by name."""
         return await self._database.fetch(_SQL["nodes"], self._pool)
 
+    async def known_capacities(self) -> dict[str, dict[str, int]]:
+        """What the nodes have by name: those seen within a day."""
+        rows = await self._database.fetch(_SQL["known_capacities"], self._pool)
+        return {row["name"]: msgspec.json.decode(row["capacity"], type=dict[str, int]) for row in rows}
+
     async def tenants(self) -> dict[int, str]:
         """Tenants' names by number."""
         return {row["tenant"]: row["name"] for row in await self._database.fetch(_SQL["tenants"])}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from headway.core.queue import LineKey, ReadyTask
 from headway.store.database import Database, Row
-from headway.store.rows import Claimed, End, Owned, Tries
+from headway.store.rows import Claimed, End, Named, Owned, Tries
 from headway.store.statements import statements
 from headway.wire import Key
 
@@ -129,6 +129,18 @@ class QueueStore:
         """What was cancelled while a node owned it, and has not stopped yet, with the node."""
         rows = await self._database.fetch(_SQL["cancelling"], self._pool)
         return [(Key(row["tenant"], row["id"], row["attempt"]), row["node"]) for row in rows]
+
+    async def named(
+        self, tenant: int, exact: Sequence[str], prefixes: Sequence[str], after: int, most: int
+    ) -> tuple[list[Named], int | None]:
+        """Looks through the next `most` unfinished tasks behind `after` for names; also answers how far that was."""
+        rows = await self._database.fetch(_SQL["named"], self._pool, tenant, after, exact, prefixes, most)
+        found = [Named(row["id"], row["shape"], row["name"]) for row in rows if row["id"] is not None]
+        return found, rows[0]["last"]
+
+    async def reshape(self, tenant: int, ids: Sequence[int], shapes: Sequence[int]) -> list[tuple[LineKey, ReadyTask]]:
+        """Gives unfinished tasks other shapes; answers those that are ready."""
+        return _ready_again(await self._database.fetch(_SQL["reshape"], self._pool, tenant, ids, shapes))
 
     async def tries(self, tasks: Sequence[tuple[int, int]]) -> dict[tuple[int, int], Tries]:
         """What decides about another attempt, by (tenant, id)."""

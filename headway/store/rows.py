@@ -55,6 +55,15 @@ class Claimed(NamedTuple):
     spec: str
     claims: int
     """How often the task was claimed so far: what a hand-back is checked against."""
+    name: str
+
+
+class Named(NamedTuple):
+    """An unfinished task by its name."""
+
+    task: int
+    shape: int
+    name: str
 
 
 class Owned(msgspec.Struct, frozen=True):

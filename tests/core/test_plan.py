@@ -11,8 +11,9 @@ from headway.core.constraints import Constraint
 from headway.core.lifecycle import Lane
 from headway.core.limits import Concurrency, Rate
 from headway.core.nodes import Nodes
+from headway.core.place import Placement
 from headway.core.placement import NodeRoom, Shape
-from headway.core.plan import Placement, Planner
+from headway.core.plan import Planner
 from headway.core.policy import Plan, Policy
 from headway.core.queue import LineKey, ReadyTask
 from headway.core.reservation import Running
@@ -363,4 +364,4 @@ def test_everything_starts_in_the_end_when_there_is_room_in_the_end(tasks: list[
         cluster.end(*[task.id for _, task in cluster.running])
         if len(started) == len(offered):
             return
-    raise AssertionError(f"{len(offered) - len(started)} tasks starved: {cluster.planner._parked}")
+    raise AssertionError(f"{len(offered) - len(started)} tasks starved: {list(cluster.planner.lines())}")

@@ -99,7 +99,7 @@ def test_a_bulk_of_thousands_comes_back_whole(dev: Dev):
 
 
 def test_what_no_node_can_run_waits_and_hides_nobody(dev: Dev):
-    wide = dev.submit(command=["true"], resources={"cpu": 100_000})
+    wide = dev.submit(command=["true"], constraints=[{"label": "size", "values": ["enormous"]}])
     assert dev.run(command=["true"])["status"] == "done"
     assert dev.http.get(f"/v1/tasks/{wide}").json()["status"] == "waiting"
     assert dev.http.post(f"/v1/tasks/{wide}:cancel").json()["status"] == "cancelled"
@@ -125,7 +125,7 @@ def test_a_second_start_in_the_same_directory_is_refused_with_the_pid(dev: Dev):
 def test_tasks_and_key_outlive_a_stop(tmp_path: Path):
     with a_dev(tmp_path) as first:
         done = first.run(command=["true"])
-        waiting = first.submit(command=["true"], resources={"gpu": 1})
+        waiting = first.submit(command=["true"], constraints=[{"label": "gpu", "op": "exists"}])
         key = first.key
     with a_dev(tmp_path) as second:
         assert second.key == key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -41,6 +42,63 @@ def test_tasks_of_one_key_never_overlap(dev: Dev, tmp_path: Path):
     ran = stretches(Path(notes))
     assert len(ran) == 4
     assert all(end <= begin for (_, end), (begin, _) in pairwise(ran))
+
+
+def test_tasks_of_one_key_never_overlap_whatever_their_size_tier_and_kind(dev: Dev, tmp_path: Path):
+    notes = str(tmp_path / "notes")
+    key = {"concurrency": [{"key": "account-8", "limit": 1}]}
+    tell = (
+        "import os, sys, time\n"
+        "for what in ('begin', 'end'):\n"
+        "    with open(sys.argv[1], 'a') as file:\n"
+        "        file.write(f\"{os.environ['HEADWAY_TASK_ID']} 1 {what} {time.monotonic()} 0\\n\")\n"
+        "    time.sleep(0.05)\n"
+    )
+    wishes = (("basic", 0.1, "0s"), ("basic", 0.2, "1h"), ("regular", 0.1, "5h"), ("regular", 0.2, "1m"))
+    said: list[dict[str, object]] = [
+        {"command": [sys.executable, "-c", tell, notes], "tier": tier, "delay_tolerance": tolerance}
+        | dict[str, object](resources={"cpu": cpu, "memory": "16Mi"})
+        for tier, cpu, tolerance in wishes
+    ]
+    said.append({"function": f"{JOBS}:note", "args": [notes, "x", 0.05]})
+    for task in [dev.submit(**one, **key) for one in said * 2]:
+        assert dev.result(task)["status"] == "done"
+    ran = stretches(Path(notes))
+    assert len(ran) == 10
+    assert all(end <= begin for (_, end), (begin, _) in pairwise(ran))
+
+
+def test_a_task_gets_ports_and_can_listen_there(dev: Dev):
+    serve = (
+        "import json, os, socket; p = json.loads(os.environ['HEADWAY_PORTS']); "
+        "s = [socket.create_server(('127.0.0.1', n)) for n in p.values()]; "
+        "json.dump(p, open(os.environ['HEADWAY_OUTPUT'], 'w'))"
+    )
+    small = {"cpu": 0.1, "memory": "16Mi", "ports": ["http", "admin"]}
+    tasks = [dev.submit(command=[sys.executable, "-c", serve], resources=small) for _ in range(3)]
+    for task in tasks:
+        over = dev.result(task)
+        assert over["status"] == "done", over
+        ports = over["result"]
+        assert isinstance(ports, dict)
+        assert set(ports) == {"http", "admin"}
+        assert all(20_000 <= number < 30_000 for number in ports.values())
+
+
+def test_a_paused_name_waits_and_nobody_behind_it(dev: Dev):
+    assert dev.http.post("/v1/names/encode-*:pause").json()["paused"] is True
+    held = [dev.submit(command=["true"], name=f"encode-{n}") for n in range(3)]
+    assert dev.run(command=["true"], name="other")["status"] == "done"
+    assert [dev.http.get(f"/v1/tasks/{task}").json()["status"] for task in held] == ["waiting"] * 3
+    dev.http.post("/v1/names/encode-*:resume")
+    assert [dev.result(task)["status"] for task in held] == ["done"] * 3
+
+
+def test_what_the_node_could_never_have_is_refused_with_its_name(dev: Dev):
+    answer = dev.http.post("/v1/tasks", json={"command": ["true"], "resources": {"cpu": 100_000}})
+    (error,) = answer.json()["errors"]
+    assert (answer.status_code, error["path"]) == (422, "resources.cpu")
+    assert "the largest node" in error["message"]
 
 
 def test_a_rate_spaces_starts_out(dev: Dev, tmp_path: Path):

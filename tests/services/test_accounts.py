@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -10,6 +11,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from headway.scheduler.policies import Policies
+from headway.store.accounts import AccountStore, TierChange
+from headway.store.database import Database
 from tests.services.serving import NODE_KEY, TRUE, Serving, a_server
 from tests.services.test_gateway import assert_problem
 
@@ -215,6 +219,57 @@ async def test_a_paused_tenants_tasks_are_accepted_and_wait(town: Town):
     await town.admin.patch("/v1/tenants/acme", json={"paused": True})
     assert (await client.post("/v1/tasks", json=TRUE)).json()["status"] == "waiting"
     assert (await client.get("/v1/me")).json()["paused"] is True
+
+
+@pytest.mark.parametrize("price", ["0.123456", "1000000000", "0"])
+async def test_a_price_is_kept_to_the_last_decimal(town: Town, price: str):
+    kept = (await town.admin.put("/v1/tiers/basic", json={"price": price})).json()
+    assert (kept["price"], kept["profile"], kept["profile_enforced"]) == (price, "trusted", False)
+
+
+@pytest.mark.parametrize(
+    ("said", "path"),
+    [
+        ({"price": "-0.01"}, "price"),
+        ({"price": "NaN"}, "price"),
+        ({"price": "1e30"}, "price"),
+        ({"price": "0.1234567"}, "price"),
+        ({"price": "1e-999999"}, "price"),
+        ({"price": "much"}, "price"),
+        ({"price": True}, "price"),
+        ({"profile": "open"}, "profile"),
+    ],
+)
+async def test_a_price_or_profile_that_is_none_is_refused(town: Town, said: dict[str, object], path: str):
+    assert paths(await town.admin.put("/v1/tiers/basic", json=said)) == [path]
+
+
+async def test_a_change_of_a_tier_is_heeded_by_every_running_server(town: Town, database_url: str, tmp_path: Path):
+    (tmp_path / "other").mkdir()
+    async with a_server(database_url, tmp_path / "other") as other:
+        for server in (town.admin, other.http):
+            assert (await server.post("/v1/tasks", json=TRUE)).json()["execution_cap"] == 300.0
+        await town.admin.put("/v1/tiers/basic", json={"default_cap": "7m", "max_cap": "8m", "resources": {"cpu": 3}})
+        assert (await town.admin.post("/v1/tasks", json=TRUE)).json()["execution_cap"] == 420.0
+        async with asyncio.timeout(10):
+            while (await other.http.post("/v1/tasks", json=TRUE)).json()["execution_cap"] != 420.0:
+                pass
+        assert paths(await other.http.post("/v1/tasks", json={**TRUE, "execution_cap": "9m"})) == ["execution_cap"]
+
+
+async def test_the_leader_hears_of_weights_and_names_once_each(database_url: str):
+    database = await Database.open(database_url, size=1)
+    accounts = AccountStore(database, 1)
+    policies = Policies(accounts)
+    assert await policies.changed() is not None
+    assert await policies.changed() is None
+    await accounts.keep_tier("basic", TierChange(weight=9))
+    await accounts.pause_name(1, "encode", "key:a", 10)
+    policy = await policies.changed()
+    assert policy is not None
+    assert (policy.weight("basic"), policy.paused_names) == (9, {(1, "encode")})
+    assert await policies.changed() is None
+    await database.close()
 
 
 async def test_a_key_tells_whom_it_stands_for(town: Town):

@@ -51,7 +51,7 @@ async def test_the_agent_shows_its_key_and_what_it_offers(tmp_path: Path):
         hello = leader.hellos[0]
         assert leader.headers == ["Bearer node-key"]
         assert (hello.node, hello.kinds, hello.running) == ("n1", ["command", "script"], [])
-        assert hello.capacity == {"cpu": 4000} and hello.windows == {"command": 16, "script": 16}
+        assert hello.capacity == {"cpu": 4000, "ports": 10_000} and hello.windows == {"command": 16, "script": 16}
 
 
 async def test_capacity_is_detected_when_it_is_not_told(tmp_path: Path):

@@ -126,10 +126,35 @@ def test_a_tier_is_made_and_changed(headway: Headway):
     assert tier["resources"] == {"cpu": 0.5, "memory": 4 * 2**30}
     assert (tier["default_cap"], tier["max_cap"], tier["weight"]) == (1800.0, 21600.0, 2.0)
     (row,) = [line for line in headway("tier", "list").out.splitlines() if line.startswith("large")]
-    assert row.split() == ["large", "cpu=0.5,memory=4Gi", "30m", "6h", "2.0"]
+    assert row.split() == ["large", "cpu=0.5,memory=4Gi", "30m", "6h", "2.0", "0", "trusted"]
     said = headway("tier", "set", "large", "--cpu", "many")
     assert said.code == 2
     assert "resources.cpu" in said.err
+
+
+def test_a_tier_has_a_price_and_a_profile(headway: Headway):
+    assert headway("tier", "set", "basic", "--price", "0.10", "--profile", "hostile").code == 0
+    tier = json.loads(headway("tier", "show", "basic", "-o", "json").out)
+    assert (tier["price"], tier["profile"], tier["profile_enforced"]) == ("0.10", "hostile", False)
+    assert headway("tier", "set", "basic", "--price", "-1").code == 2
+    assert headway("tier", "set", "basic", "--profile", "open").code == 2
+
+
+def test_names_are_paused_listed_and_resumed(headway: Headway):
+    assert headway("name", "pause", "encode-*")[:2] == (0, "encode-*\n")
+    assert headway("name", "pause", "shop.tasks:charge/x").code == 0
+    assert headway("name", "list", "-o", "name").out == "encode-*\nshop.tasks:charge/x\n"
+    assert "encode-*" in headway("name", "list").out
+    assert json.loads(headway("name", "resume", "encode-*", "-o", "json").out)["paused"] is False
+    assert headway("name", "pause", "a**").code == 2
+
+
+def test_limits_and_ports_are_said_as_options(headway: Headway):
+    how = "--concurrency account=1 --rate api=60/m --rate mail=5 --resources ports=http,admin".split()  # noqa: SIM905
+    assert headway("run", *how, "--", "true").code == 0
+    refused = headway("run", "--rate", "api=often", "--", "true")
+    assert (refused.code, "rates[0].rate" in refused.err) == (2, True)
+    assert headway("run", "--concurrency", "k=0", "--", "true").code == 2
 
 
 def test_a_pool_is_steered(headway: Headway):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headway.cli.manifest import ManifestError, parse
+from headway.core.limits import Rate
+from headway.core.task import Admitted, Tier, admit
 
 
 def submission(text: str):
@@ -84,3 +86,16 @@ def test_what_is_wrong_is_told_with_its_place(text: str, told: str):
 
 def test_a_huge_manifest_is_not_read():
     assert "1 MiB" in wrong("#" * (1024 * 1024 + 1))
+
+
+def test_limits_and_ports_are_said_as_people_do():
+    text = b"""
+command: [serve]
+resources: {cpu: 0.5, ports: [http, admin]}
+rates: [{key: api, rate: 60, per: 1m}, {key: mail, rate: 60 per minute}]
+concurrency: [{key: account-7, limit: 1}]
+"""
+    verdict = admit(parse(text, "task.yml").submission(), {"basic": Tier("basic", {}, 1000, 1000)})
+    assert isinstance(verdict, Admitted), verdict
+    assert verdict.terms.rates == (Rate("api", 60, 60.0), Rate("mail", 60, 60.0))
+    assert dict(verdict.needs) == {"cpu": 500, "ports": 2}

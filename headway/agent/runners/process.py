@@ -24,13 +24,16 @@ from headway.agent.leftovers import MARKER, kill_attempts, kill_group
 from headway.agent.logs import Log
 from headway.agent.outbox import Outbox
 from headway.agent.plain import plain
+from headway.agent.ports import Ports
 from headway.agent.runners.directories import Directories
 from headway.agent.runners.orphans import Orphans, reap_group
 from headway.agent.runners.output import OUTPUT, output
 from headway.agent.runners.scripts import Scripts
 from headway.agent.runners.spawn import DEFAULT_PATH, NotSpawned, Pid, spawn
+from headway.agent.runners.verdict import CODES, used, verdict, why
 from headway.agent.runners.watcher import Watcher
 from headway.core.context import idempotency_key
+from headway.core.ports import variables
 from headway.wire import Assignment, Blob, Ending, Key, Outcome
 
 READ_BYTES = 64 * 1024
@@ -42,8 +45,6 @@ ANNOUNCE_SECONDS = 0.02
 CLOSE_SECONDS = 1.0
 GRACE_MS_MAX = 10 * 60_000
 
-CODES = {Outcome.CAPPED: "cap_exceeded", Outcome.KILLED: "killed", Outcome.LOST: "agent_stopped"}
-
 _log = structlog.get_logger("headway.agent.processes")
 
 
@@ -54,6 +55,7 @@ class Words(msgspec.Struct, frozen=True):
     script: str | None = None
     args: list[str] = []
     env: dict[str, str] = {}
+    ports: list[str] = []
 
 
 _decode = msgspec.json.Decoder(Words).decode
@@ -62,7 +64,7 @@ _decode = msgspec.json.Decoder(Words).decode
 class Attempt:
     """One process attempt on its way: waiting for its script (pid 0), running, or being stopped."""
 
-    __slots__ = ("assignment", "began", "directory", "log", "pid", "pidfd", "pipe", "stop", "timer", "words")
+    __slots__ = ("assignment", "began", "directory", "log", "pid", "pidfd", "pipe", "ports", "stop", "timer", "words")
 
     def __init__(self, assignment: Assignment, began: float) -> None:
         self.assignment = assignment
@@ -71,6 +73,7 @@ class Attempt:
         self.pid = Pid(0)
         self.pidfd = -1
         self.pipe = -1
+        self.ports: list[int] = []
         self.directory = ""
         self.log = Log()
         self.stop: Outcome | None = None
@@ -91,11 +94,13 @@ class ProcessRunner:
         marker: str,
         watcher: Watcher,
         outbox: Outbox,
+        ports: Ports,
         clock: Callable[[], float],
         on_end: Callable[[Assignment, Ending], None],
     ) -> None:
         self._watcher = watcher
         self._outbox = outbox
+        self._ports = ports
         self._clock = clock
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
@@ -149,11 +154,11 @@ class ProcessRunner:
         """When the attempt began that runs longest."""
         return next(iter(self._attempts.values())).began if self._attempts else None
 
-    def stop(self, key: Key, why: Outcome, grace_ms_max: int = GRACE_MS_MAX) -> None:
+    def stop(self, key: Key, reason: Outcome, grace_ms_max: int = GRACE_MS_MAX) -> None:
         """Stops an attempt, if it runs here: politely, then by force."""
         attempt = self._attempts.get(key)
         if attempt is not None:
-            self._stop(attempt, why, grace_ms_max)
+            self._stop(attempt, reason, grace_ms_max)
 
     def abandon(self, keys: set[Key] | None = None) -> list[Assignment]:
         """Kills attempts (None: all) at once and forgets them: they are not ours any more."""
@@ -200,11 +205,22 @@ class ProcessRunner:
     def _launch(self, attempt: Attempt) -> None:
         try:
             argv = self._argv(attempt)
-            if argv is not None:
+            if argv is not None and self._has_ports(attempt):
                 self._spawn(attempt, argv)
         except OSError as error:  # no disk, no descriptors: the node's fault
             message = f"the node could not start it: {error}; free disk, memory or open files there"
             self._end(attempt, _ending(attempt, Outcome.LOST, "spawn_failed", message))
+
+    def _has_ports(self, attempt: Attempt) -> bool:
+        """Whether it got the ports it asked for; ends it when others on this machine have them."""
+        wanted = attempt.assignment.needs.get("ports", 0)
+        numbers = self._ports.take(wanted) if wanted else []
+        if numbers is not None:
+            attempt.ports = numbers
+            return True
+        message = f"not {wanted} ports of the node's range are free; give its agent another one: --ports LOW-HIGH"
+        self._end(attempt, _ending(attempt, Outcome.LOST, "no_ports", message))
+        return False
 
     def _spawn(self, attempt: Attempt, argv: list[str]) -> None:
         attempt.directory = self._directories.take()
@@ -253,6 +269,7 @@ class ProcessRunner:
             "HEADWAY_DEADLINE": deadline.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "HEADWAY_OUTPUT": f"{directory}/{OUTPUT}",
             "HEADWAY_TMP": directory,
+            **variables(attempt.words.ports, attempt.ports),
             MARKER: self._marker,
         }
 
@@ -306,12 +323,12 @@ class ProcessRunner:
 
     # ── end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _stop(self, attempt: Attempt, why: Outcome, grace_ms_max: int = GRACE_MS_MAX) -> None:
+    def _stop(self, attempt: Attempt, reason: Outcome, grace_ms_max: int = GRACE_MS_MAX) -> None:
         if attempt.stop is not None:
             return
-        attempt.stop = why
+        attempt.stop = reason
         if not attempt.pid:
-            self._end(attempt, _ending(attempt, why, CODES[why], _why(attempt)))
+            self._end(attempt, _ending(attempt, reason, CODES[reason], why(reason, attempt.assignment.cap_ms)))
             return
         assert attempt.timer is not None
         attempt.timer.cancel()
@@ -346,7 +363,7 @@ class ProcessRunner:
     def _buried(self, attempt: Attempt) -> Ending:
         status, usage = self._reap(attempt)
         self._drain(attempt)
-        outcome, code, message = _verdict(attempt, status)
+        outcome, code, message = verdict(status, attempt.stop, attempt.assignment.cap_ms)
         if code == "signalled" and status == -signal.SIGKILL and self._clock() >= self.owned_until:
             outcome, code, message = Outcome.LOST, "lease_lost", "it was killed because the agent's lease had run out"
         result = None
@@ -403,6 +420,8 @@ class ProcessRunner:
 
     def _tidy(self, attempt: Attempt) -> None:
         """What an attempt leaves behind goes; if it does not go, that is no reason not to report its end."""
+        self._ports.give(attempt.ports)
+        attempt.ports = []
         try:
             if attempt.directory:
                 self._directories.give(attempt.directory)
@@ -452,7 +471,7 @@ def _ending(
         code=code,
         message=plain(message) if message else "",
         result=result,
-        usage=_usage(usage) if usage is not None else None,
+        usage=used(usage) if usage is not None else None,
     )
 
 
@@ -461,40 +480,3 @@ def _faulty(attempt: Attempt, fault: Exception) -> Ending:
     _log.error("a fault of the agent ended an attempt", task=attempt.assignment.task, exc_info=fault)
     message = f"a fault of the agent ended it: {type(fault).__name__}: {fault}; the agent's log has the traceback"
     return _ending(attempt, Outcome.FAILED, "agent_fault", message)
-
-
-def _usage(usage: resource.struct_rusage) -> dict[str, float]:
-    """What it used. The kernel starts a spawned program's peak at its parent's size, so a peak that is not
-    above our own says nothing and is left out."""
-    used = {"cpu_user": usage.ru_utime, "cpu_system": usage.ru_stime}
-    if usage.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
-        used["memory_peak"] = usage.ru_maxrss * 1024
-    return used
-
-
-def _verdict(attempt: Attempt, status: int) -> tuple[Outcome, str, str]:
-    """Outcome, code and message of an exit status (negative: a signal)."""
-    if attempt.stop is not None:
-        return attempt.stop, CODES[attempt.stop], _why(attempt)
-    if status == 0:
-        return Outcome.DONE, "", ""
-    if status > 0:
-        return Outcome.FAILED, "exit_nonzero", f"exited with {status}"
-    return Outcome.FAILED, "signalled", f"killed by {_signal_name(-status)}"
-
-
-def _why(attempt: Attempt) -> str:
-    match attempt.stop:
-        case Outcome.CAPPED:
-            return f"stopped: it ran longer than its execution cap of {attempt.assignment.cap_ms / 1000:g}s"
-        case Outcome.LOST:
-            return "the agent was stopped while it ran"
-        case _:
-            return "stopped on request"
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -8,7 +8,8 @@ select v.version,
        (select to_json(p) from pool p where p.pool = $1) as pool,
        (select coalesce(json_agg(p), '[]') from plan p) as plans,
        (select coalesce(json_agg(t), '[]') from tenant t) as tenants,
-       (select coalesce(json_agg(t), '[]') from tier t) as tiers
+       (select coalesce(json_agg(t), '[]') from tier t) as tiers,
+       (select coalesce(json_agg(n), '[]') from paused_name n) as paused_names
 from accounts_version v where v.one = 1 and v.version <> $2
 
 -- name: create_tenant
@@ -66,8 +67,8 @@ select to_json(t) from tier t where name = $1
 -- name: change_tier
 -- What the JSON does not mention stays.
 update tier as t
-set (needs, default_cap_ms, max_cap_ms, weight, changed_at) = (
-    select n.needs, n.default_cap_ms, n.max_cap_ms, n.weight, clock_now()
+set (needs, default_cap_ms, max_cap_ms, weight, price, profile, changed_at) = (
+    select n.needs, n.default_cap_ms, n.max_cap_ms, n.weight, n.price, n.profile, clock_now()
     from json_populate_record(t, $2) as n)
 where t.name = $1
 returning to_json(t)
@@ -75,13 +76,27 @@ returning to_json(t)
 -- name: create_tier
 -- Where `change_tier` found none. What the JSON does not mention gets a value that goes with the rest; the resources
 -- must be mentioned.
-insert into tier as t (name, needs, default_cap_ms, max_cap_ms, weight)
+insert into tier as t (name, needs, default_cap_ms, max_cap_ms, weight, price, profile)
 select $1, n.needs, coalesce(n.default_cap_ms, least(30 * 60000, n.max_cap_ms)),
        coalesce(n.max_cap_ms, greatest(6 * 60 * 60000, n.default_cap_ms)),
-       coalesce(n.weight, 1)
+       coalesce(n.weight, 1), coalesce(n.price, 0), coalesce(n.profile, 'trusted')
 from json_populate_record(null::tier, $2) as n
 where n.needs is not null and not exists (select from tier o where o.name = $1)
 returning to_json(t)
+
+-- name: pause_name
+-- What is paused already stays as it is. No row when the tenant has too many.
+insert into paused_name as n (tenant, name, paused_by)
+select $1, $2, $3
+where (select count(*) from paused_name o where o.tenant = $1 and o.name <> $2) < $4
+on conflict (tenant, name) do update set paused_by = n.paused_by
+returning to_json(n)
+
+-- name: resume_name
+delete from paused_name where tenant = $1 and name = $2 returning name
+
+-- name: paused_names
+select to_json(n) from paused_name n where tenant = $1 order by name
 
 -- name: pools
 select to_json(p) from pool p order by name

@@ -90,6 +90,12 @@ where pool = $1 and state >= 2 and node = any($2::int[])
 -- name: nodes
 select node, name, capacity, labels, functions, connected, seen_at from node where pool = $1 order by name
 
+-- name: known_capacities
+-- What the nodes have that are there or were lately; one that says nothing of itself tells nothing of the pool.
+select name, capacity from node
+where pool = $1 and (connected or seen_at > clock_now() - interval '24 hours') and capacity::text <> '{}'
+order by name
+
 -- name: tenants
 select tenant, name from tenant order by tenant
 

@@ -20,7 +20,7 @@ with leader as (
     returning q.pool, q.tenant, q.id, q.attempt, q.claims, q.node, q.execution_cap_ms
 )
 select claimed.tenant, claimed.id, claimed.attempt, claimed.node, claimed.execution_cap_ms, t.kind, t.cap_grace_ms, t.spec,
-       claimed.claims
+       claimed.claims, t.name
 from claimed join task t on t.pool = any(array[claimed.pool]) and t.tenant = claimed.tenant and t.id = claimed.id
 
 -- name: start
@@ -193,3 +193,30 @@ join task t on t.pool = any(array[wanted.pool]) and t.tenant = wanted.tenant and
 -- name: cancelling
 -- What was cancelled while a node owned it, and has not stopped yet.
 select tenant, id, attempt, node from queue where pool = $1 and state >= 2 and state = 4 order by tenant, id limit 1000
+
+-- name: named
+-- Of the next $6 unfinished tasks of a tenant behind $3 those with one of the names $4 or that begin with one of $5, and
+-- how far that was (null at the end).
+with part as materialized (
+    select q.pool, q.tenant, q.id, q.shape from queue q
+    where q.pool = $1 and q.tenant = $2 and q.id > $3 order by q.id limit $6
+)
+select seen.last, found.id, found.shape, found.name
+from (select max(id) as last from part) as seen
+left join lateral (
+    select part.id, part.shape, t.name
+    from part join task t on t.pool = any(array[part.pool]) and t.tenant = part.tenant and t.id = part.id
+    where t.name = any($4::text[]) or exists (select from unnest($5::text[]) as beginning where starts_with(t.name, beginning))
+) as found on true
+
+-- name: reshape
+-- Gives unfinished tasks other shapes, as a paused name asks for; what is ready comes back with its new line.
+with moved as materialized (
+    select $1::smallint as pool, $2::int as tenant, m.* from unnest($3::bigint[], $4::bigint[]) as m (id, shape)
+), changed as (
+    update queue q set shape = moved.shape from moved
+    where q.pool = any(array[moved.pool]) and q.tenant = moved.tenant and q.id = moved.id
+    returning q.tenant, q.id, q.state, q.lane, q.shape, q.start_by, q.execution_cap_ms
+)
+select tenant, id, lane, shape, extract(epoch from start_by)::float8 as start_by, execution_cap_ms
+from changed where state = 1
