@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from time import monotonic, monotonic_ns
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
 import msgspec
 
@@ -75,6 +75,7 @@ class Function(Protocol):
     def wants_context(self) -> bool: ...
 
 
+@runtime_checkable
 class App(Protocol):
     """What the worker needs of the SDK's App."""
 
@@ -352,7 +353,9 @@ class Worker:
 def load(where: str) -> Mapping[str, Function]:
     """The functions of MODULE:app."""
     module, _, name = where.partition(":")
-    app: App = getattr(importlib.import_module(module), name or "app")
+    app: object = getattr(importlib.import_module(module), name or "app")
+    if not isinstance(app, App):
+        raise TypeError(f"{where} is a {type(app).__name__}, not a headway.App")
     return app.tasks
 
 

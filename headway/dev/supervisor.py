@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headway.dev import files
+from headway.dev.app_check import why_not_imported
 from headway.dev.process import BoundedLog, GaveUp, Supervised, never_failing
 from headway.dev.readiness import node_is_ready
 from headway.sdk.discovery import default_data_dir
@@ -74,7 +75,7 @@ class Supervisor:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal)
         keeping = [asyncio.ensure_future(child.run()) for child in (self._server, self._agent)]
-        keeping.append(asyncio.ensure_future(self._keep_database()))
+        keeping += [asyncio.ensure_future(self._keep_database()), asyncio.ensure_future(self._check_app())]
         starting = asyncio.ensure_future(self._start(when_ready))
         stopping = asyncio.ensure_future(self._stop.wait())
         try:
@@ -107,6 +108,17 @@ class Supervisor:
         when_ready()
         if self._settings.demo:
             await self._show_demo()
+
+    async def _check_app(self) -> None:
+        """Without this a mistyped name is a traceback a second until nobody waits any longer."""
+        app = self._settings.app
+        if app is None or self._settings.demo:
+            return
+        if why := await why_not_imported(app):
+            raise Trouble(
+                f"the app {app} cannot be imported: {why}\n"
+                "Name it as MODULE:app, and start in a directory from which Python can import the module."
+            )
 
     async def _show_demo(self) -> None:
         environment = {**os.environ, "HEADWAY_URL": self.url, "HEADWAY_KEY": self._keys.client}

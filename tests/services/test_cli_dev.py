@@ -238,3 +238,28 @@ def no_file_beyond(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    ("app", "why"),
+    [
+        ("nosuch.module:app", "ModuleNotFoundError: No module named 'nosuch'"),
+        ("os:nothere", "AttributeError: module 'os' has no attribute 'nothere'"),
+        ("os:path", "TypeError: os:path is a module, not a headway.App"),
+        ("raises:app", "RuntimeError: no settings"),
+    ],
+)
+def test_an_app_that_cannot_be_imported_is_named_at_once(tmp_path: Path, app: str, why: str):
+    (tmp_path / "raises.py").write_text("raise RuntimeError('no settings')\n")
+    words = [sys.executable, "-m", "headway.cli", "dev", "--data", str(tmp_path / "data"), "--port", "0", "--app", app]
+    ended = subprocess.run(words, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    assert ended.returncode == 1
+    assert f"Error: the app {app} cannot be imported: {why}\n" in ended.stderr
+
+
+def test_a_ready_file_that_cannot_be_written_is_refused_before_anything_starts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    nowhere = tmp_path / "nowhere" / "ready.json"
+    assert cli.execute(["dev", "--data", str(tmp_path / "data"), "--port", "0", "--ready-file", str(nowhere)]) == 2
+    assert f"cannot write into {nowhere.parent}" in capfd.readouterr().err
