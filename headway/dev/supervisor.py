@@ -60,8 +60,8 @@ class Supervisor:
         self._keys = files.keep_keys(self.keys_file)
         self.url = f"http://{_shown(settings.host)}:{settings.port}"
         self._server_ready = settings.data / "server.ready"
-        self._server_ready.unlink(missing_ok=True)
         self._exports = settings.data / "env.sh"
+        self._unsay_ready()  # one that was killed could not
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         logs = settings.data / "logs"
@@ -156,9 +156,7 @@ class Supervisor:
 
     async def _end(self, tasks: Sequence[asyncio.Future[Any]]) -> None:
         """Agent, server, database, in this order: each can still say goodbye to the next."""
-        ready = [self._settings.data / "ready.json", self._settings.ready_file, self._server_ready, self._exports]
-        for path in filter(None, ready):
-            path.unlink(missing_ok=True)
+        self._unsay_ready()
         await self._agent.stop(AGENT_STOP_SECONDS, self._hurry)
         await self._server.stop(SERVER_STOP_SECONDS, self._hurry)
         for task in tasks:
@@ -167,6 +165,11 @@ class Supervisor:
         if self._postgres is not None:
             await self._postgres.stop()
         self._lock.release()
+
+    def _unsay_ready(self) -> None:
+        ready = [self._settings.data / "ready.json", self._settings.ready_file, self._server_ready, self._exports]
+        for path in filter(None, ready):
+            path.unlink(missing_ok=True)
 
     def _on_signal(self) -> None:
         if self._stop.is_set():
