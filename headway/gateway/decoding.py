@@ -26,7 +26,7 @@ T = TypeVar("T")
 _TOO_DEEP = "the JSON is nested too deeply"
 _PAIR = rb"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _LONE = rb"u[dD][89a-fA-F][0-9a-fA-F]{2}"
-_LONE_SURROGATE = re.compile(rb"(?:[^\\]++|\\" + _PAIR + rb"|\\(?!" + _LONE + rb").)*+(\\" + _LONE + rb")", re.DOTALL)
+_ESCAPE = re.compile(rb"\\" + _PAIR + rb"|(\\" + _LONE + rb")|\\.", re.DOTALL)
 _any = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
@@ -121,8 +121,9 @@ def raise_if_no_json(raw: bytes) -> None:
 def _plainly(fault: Exception, raw: bytes) -> str:
     if isinstance(fault, UnicodeDecodeError):
         return _no_utf8(raw)
-    lone = _LONE_SURROGATE.match(raw)  # the decoder says that the input was truncated, or nothing at all
-    if lone is not None:
+    escapes = _ESCAPE.finditer(raw, 0, SINGLE_BYTES_MAX)
+    lone = next((escape for escape in escapes if escape[1]), None)
+    if lone is not None:  # the decoder says that the input was truncated, or nothing at all
         return f"must not contain a lone surrogate: {lone[1].decode()} at byte {lone.start(1)}"
     return str(fault)
 

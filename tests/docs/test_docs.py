@@ -226,3 +226,11 @@ def test_no_page_boasts_or_names_somebodys_machine(page: Path):
 def test_every_decision_is_listed():
     there = {path.name for path in (pages.ROOT / "docs/decisions").glob("[0-9]*.md")}
     assert there == set(pages.links(Path("docs/decisions/README.md")))
+
+
+def test_the_map_shows_every_room():
+    """Commands aside: there is one file for each, and the page of the command line lists those."""
+    page = ARCHITECTURE.read_text()
+    files = [str(path) for path in sorted(Path("headway").rglob("*.py"))]
+    rooms = [name for name in files if not name.startswith("headway/cli/") and "/__" not in name]
+    assert [name for name in rooms if name not in page] == []
