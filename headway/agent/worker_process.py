@@ -14,6 +14,7 @@ import gc
 import importlib
 import inspect
 import io
+import math
 import mmap
 import os
 import signal
@@ -22,10 +23,10 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from time import monotonic, monotonic_ns
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, runtime_checkable
 
 import msgspec
 
@@ -75,6 +76,7 @@ class Function(Protocol):
     def wants_context(self) -> bool: ...
 
 
+@runtime_checkable
 class App(Protocol):
     """What the worker needs of the SDK's App."""
 
@@ -247,6 +249,8 @@ class Worker:
             return None
         try:
             text = _encode_result(value)
+            if b"null" in text and (lost := not_a_number(value)):
+                raise ValueError(f"it holds {lost}")
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             what = f"returned {type(value).__name__}, which is no JSON ({error}); return numbers, texts, lists, dicts"
             raise Refusal("result_not_json", what) from None
@@ -352,8 +356,25 @@ class Worker:
 def load(where: str) -> Mapping[str, Function]:
     """The functions of MODULE:app."""
     module, _, name = where.partition(":")
-    app: App = getattr(importlib.import_module(module), name or "app")
+    app: object = getattr(importlib.import_module(module), name or "app")
+    if not isinstance(app, App):
+        raise TypeError(f"{where} is a {type(app).__name__}, not a headway.App")
     return app.tasks
+
+
+def not_a_number(value: object) -> str:
+    """The first float in a result that JSON has no word for: the encoder makes `null` of it without a sound."""
+    inner: Iterable[object]
+    match value:
+        case float():
+            return "" if math.isfinite(value) else str(value)
+        case dict():
+            inner = cast("dict[object, object]", value).values()
+        case list() | tuple() | set() | frozenset():
+            inner = cast("Iterable[object]", value)
+        case _:
+            return ""
+    return next((lost for item in inner if (lost := not_a_number(item))), "")
 
 
 def unknown(name: str, functions: Mapping[str, Function]) -> str:

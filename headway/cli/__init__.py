@@ -6,9 +6,12 @@ imported when it is called, so `headway --help` costs no more than click.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
+
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -37,4 +40,10 @@ def execute(arguments: Sequence[str]) -> int:
     except trouble.EXPECTED as error:
         click.echo(f"headway: {error}", err=True)
         return trouble.exit_code(error)
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            raise
+        click.echo(f"headway: the output cannot be written: {error.strerror}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or the rest is tried again at the exit
+        return trouble.ERROR
     return code if isinstance(code, int) else 0

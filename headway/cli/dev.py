@@ -45,6 +45,8 @@ def command(
 
     if demo and app:
         raise click.UsageError("--demo brings an app of its own; leave out --app")
+    if ready_file and not os.access(ready_file.absolute().parent, os.W_OK):
+        raise click.BadParameter(f"cannot write into {ready_file.absolute().parent}", param_hint="--ready-file")
     os.environ["HEADWAY_LOG_LEVEL"] = log_level
     directory = (data or _default_data()).absolute()
     lock = _locked(directory)

@@ -7,14 +7,15 @@ from functools import lru_cache
 
 from headway.core.refusal import Refused
 
-_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
-_SECONDS = re.compile(r"\d+(?:\.\d+)?")
+_UNIT_SECONDS = (86400.0, 3600.0, 60.0, 1.0, 0.001)
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"  # and no other digits: `\d` takes those of every script there is
+_DURATION = re.compile("".join(f"(?:({_NUMBER}){unit})?" for unit in ("d", "h", "m", "s", "ms")))
+_SECONDS = re.compile(_NUMBER)
 _SIZE_UNITS = {
     "": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40,
 }  # fmt: skip
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)(k|M|G|T|Ki|Mi|Gi|Ti)?B?")
-_RATE = re.compile(r"(\d{1,9})(?: *per +| */ *)([a-z0-9.]+)")
+_SIZE = re.compile(rf"({_NUMBER})(k|M|G|T|Ki|Mi|Gi|Ti)?B?")
+_RATE = re.compile(r"([0-9]{1,9})(?: *per +| */ *)([a-z0-9.]+)")
 _PERIODS = {
     word: text
     for text, words in (
@@ -57,10 +58,10 @@ def _seconds(value: object) -> float | None:
         return None
     if _SECONDS.fullmatch(value):  # a command line has only texts: `--delay-tolerance 0`
         return float(value)
-    parts = _DURATION_PART.findall(value)
-    if not parts or "".join(number + unit for number, unit in parts) != value:
+    match = _DURATION.fullmatch(value)
+    if not value or match is None:
         return None
-    return sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
+    return sum(float(said) * seconds for said, seconds in zip(match.groups(), _UNIT_SECONDS, strict=True) if said)
 
 
 def size_bytes(value: object, path: str) -> int | Refused:

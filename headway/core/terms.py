@@ -100,10 +100,10 @@ def _wrong_constraints(name: str, constraints: tuple[Constraint, ...]) -> list[R
         wanted = {"exists": values == 0, "=": values == 1, "!=": values >= 1, "in": values >= 1}[constraint.op]
         if not wanted or values > LIST_MAX:
             wrong.append(Refused(f"{name}[{number}].values", f"{constraint.op} takes {_COUNTS[constraint.op]}"))
-        texts = (constraint.label, *constraint.values)
-        if not constraint.label or any(len(text) > KEY_CHARS_MAX for text in texts):
-            what = f"a label has 1 to {KEY_CHARS_MAX} characters, and a value no more"
-            wrong.append(Refused(f"{name}[{number}].label", what))
+        elif any(len(value) > KEY_CHARS_MAX for value in constraint.values):
+            wrong.append(Refused(f"{name}[{number}].values", f"expected at most {KEY_CHARS_MAX} characters each"))
+        if not 0 < len(constraint.label) <= KEY_CHARS_MAX:
+            wrong.append(Refused(f"{name}[{number}].label", f"expected 1 to {KEY_CHARS_MAX} characters"))
     return wrong
 
 

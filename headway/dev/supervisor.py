@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headway.dev import files
+from headway.dev.app_check import why_not_imported
 from headway.dev.process import BoundedLog, GaveUp, Supervised, never_failing
 from headway.dev.readiness import node_is_ready
 from headway.sdk.discovery import default_data_dir
@@ -59,8 +60,8 @@ class Supervisor:
         self._keys = files.keep_keys(self.keys_file)
         self.url = f"http://{_shown(settings.host)}:{settings.port}"
         self._server_ready = settings.data / "server.ready"
-        self._server_ready.unlink(missing_ok=True)
         self._exports = settings.data / "env.sh"
+        self._unsay_ready()  # one that was killed could not
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         logs = settings.data / "logs"
@@ -74,7 +75,7 @@ class Supervisor:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._on_signal)
         keeping = [asyncio.ensure_future(child.run()) for child in (self._server, self._agent)]
-        keeping.append(asyncio.ensure_future(self._keep_database()))
+        keeping += [asyncio.ensure_future(self._keep_database()), asyncio.ensure_future(self._check_app())]
         starting = asyncio.ensure_future(self._start(when_ready))
         stopping = asyncio.ensure_future(self._stop.wait())
         try:
@@ -107,6 +108,17 @@ class Supervisor:
         when_ready()
         if self._settings.demo:
             await self._show_demo()
+
+    async def _check_app(self) -> None:
+        """Without this a mistyped name is a traceback a second until nobody waits any longer."""
+        app = self._settings.app
+        if app is None or self._settings.demo:
+            return
+        if why := await why_not_imported(app):
+            raise Trouble(
+                f"the app {app} cannot be imported: {why}\n"
+                "Name it as MODULE:app, and start in a directory from which Python can import the module."
+            )
 
     async def _show_demo(self) -> None:
         environment = {**os.environ, "HEADWAY_URL": self.url, "HEADWAY_KEY": self._keys.client}
@@ -144,9 +156,7 @@ class Supervisor:
 
     async def _end(self, tasks: Sequence[asyncio.Future[Any]]) -> None:
         """Agent, server, database, in this order: each can still say goodbye to the next."""
-        ready = [self._settings.data / "ready.json", self._settings.ready_file, self._server_ready, self._exports]
-        for path in filter(None, ready):
-            path.unlink(missing_ok=True)
+        self._unsay_ready()
         await self._agent.stop(AGENT_STOP_SECONDS, self._hurry)
         await self._server.stop(SERVER_STOP_SECONDS, self._hurry)
         for task in tasks:
@@ -155,6 +165,11 @@ class Supervisor:
         if self._postgres is not None:
             await self._postgres.stop()
         self._lock.release()
+
+    def _unsay_ready(self) -> None:
+        ready = [self._settings.data / "ready.json", self._settings.ready_file, self._server_ready, self._exports]
+        for path in filter(None, ready):
+            path.unlink(missing_ok=True)
 
     def _on_signal(self) -> None:
         if self._stop.is_set():

@@ -162,6 +162,7 @@ class Api:
         """The task once it is over (200), or as it is (202); waits up to `wait` seconds for the end."""
         caller = await self._caller(request)
         task = _task_id(request)
+        refuse_unknown(request, _RESULT_PARAMETERS)
         view = await self._view(caller, task)
         seconds = _seconds(request, "wait")
         if view.finished_at is None and seconds > 0:
@@ -174,8 +175,10 @@ class Api:
         caller = await self._caller(request)
         expect_media_type(request, "application/json")
         asked = decode(await read_body(request, SINGLE_BYTES_MAX), _wait_for)
-        if len(asked.ids) > WAIT_IDS_MAX or not 0 <= asked.wait <= WAIT_SECONDS_MAX:
-            raise refused([Refused("ids", f"at most {WAIT_IDS_MAX} ids, and wait from 0 to {WAIT_SECONDS_MAX:g}")])
+        if len(asked.ids) > WAIT_IDS_MAX:
+            raise refused([Refused("ids", f"expected at most {WAIT_IDS_MAX} ids")])
+        if not 0 <= asked.wait <= WAIT_SECONDS_MAX:
+            raise refused([Refused("wait", f"expected seconds from 0 to {WAIT_SECONDS_MAX:g}")])
         ids = [_parse_id(text) for text in asked.ids]
         over = await self._waiting.any_of(caller.tenant, ids, asked.wait) if ids else set[int]()
         tenant = await self._tenant(caller.tenant)
@@ -186,10 +189,13 @@ class Api:
         """The log of an attempt (default: the last one); with `follow=1` of all from there on, to the task's end."""
         caller = await self._caller(request)
         task = _task_id(request)
+        refuse_unknown(request, _LOG_PARAMETERS)
+        asked, follow = whole(request, "attempt", 0, least=0, most=32767), _follows(request)
         view = await self._view(caller, task)
-        asked = whole(request, "attempt", 0, least=0, most=32767)
         attempt = asked or view.attempt
-        if request.query_params.get("follow", "0") in ("1", "true"):
+        if attempt > view.attempt and (view.finished_at is not None or not follow):
+            raise Problem("not_found", f"task {task} has no attempt {attempt}; its last one is {view.attempt}")
+        if follow:
             pieces = self._follow(caller, task, attempt, only=bool(asked))
         else:
             pieces = self._log(caller.tenant, task, attempt)
@@ -276,6 +282,15 @@ def _seconds(request: Request, name: str) -> float:
     return seconds
 
 
+def _follows(request: Request) -> bool:
+    said = request.query_params.get("follow", "0")
+    if said not in ("0", "1", "true", "false"):
+        raise refused([Refused("follow", "expected 1 or 0")])
+    return said in ("1", "true")
+
+
+_RESULT_PARAMETERS = frozenset({"wait"})
+_LOG_PARAMETERS = frozenset({"attempt", "follow"})
 _LIST_PARAMETERS = frozenset({"status", "name", "tag", "limit", "cursor"})
 
 

@@ -12,11 +12,13 @@ from collections.abc import Iterator
 
 from headway.gateway.problems import Problem
 
-_STRING = rb'"(?:[^"\\]++|\\.)*+"'
-_FLAT = rb'(?:[^"\[\]{}]++|' + _STRING + rb")*+"
-_BETWEEN = re.compile(rb'(?:[^"\[\]{},]++|' + _STRING + rb")*+", re.DOTALL)
+# Only single characters are repeated possessively: before CPython 3.11.5 a possessive group matches wrongly. The
+# groups cannot be read in two ways, so giving back costs no more than taking did.
+_STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*"'
+_FLAT = rb'(?:[^"\[\]{}]++|' + _STRING + rb")*"
+_BETWEEN = re.compile(rb'(?:[^"\[\]{},]++|' + _STRING + rb")*", re.DOTALL)
 _WITHIN = re.compile(
-    rb'(?:[^"\[\]{}]++|' + _STRING + rb"|\[" + _FLAT + rb"\]|\{" + _FLAT + rb"\})*+",
+    rb'(?:[^"\[\]{}]++|' + _STRING + rb"|\[" + _FLAT + rb"\]|\{" + _FLAT + rb"\})*",
     re.DOTALL,
 )
 """What is skipped at a step inside an item: all but strings cut off and brackets that hold further brackets."""

@@ -183,7 +183,7 @@ async def _lines(request: Request) -> AsyncIterator[bytes]:
         async for part in request.stream():
             size += len(part)
             *whole, rest = (rest + part).split(b"\n")
-            if size > BATCH_BYTES_MAX or len(rest) > LINE_BYTES_MAX:
+            if size > BATCH_BYTES_MAX or any(len(line) > LINE_BYTES_MAX for line in (*whole, rest)):
                 raise Problem("too_large", f"a line must not exceed {LINE_BYTES_MAX} bytes, a body {BATCH_BYTES_MAX}")
             for line in whole:
                 if line.strip():

@@ -6,13 +6,27 @@ uvicorn waits for ever for the rest of a request: thousands of half-sent ones wo
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from headway.gateway.problems import Problem
+
 PROGRESS_SECONDS = 30.0
 HEAD_BYTES_MAX = 64 * 1024
-_TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+
+
+def _answer(code: str, detail: str) -> bytes:
+    """A problem document for whoever cannot be answered by an endpoint: there is no request yet."""
+    response = Problem(code, detail).response()
+    head = f"HTTP/1.1 {response.status_code} {HTTPStatus(response.status_code).phrase}\r\n".encode()
+    fields = [name + b": " + value + b"\r\n" for name, value in response.raw_headers]
+    return b"".join([head, *fields, b"connection: close\r\n\r\n", bytes(response.body)])
+
+
+_NO_HTTP = _answer("malformed_http", "what was sent is not HTTP/1.1, or its length or its chunks are not in order")
+_TOO_LONG = _answer("head_too_large", f"request line and headers must not exceed {HEAD_BYTES_MAX} bytes together")
+_TOO_SLOW = _answer("too_slow_to_ask", f"the rest of the request did not come within {PROGRESS_SECONDS:g} s")
 
 
 class BoundedHttp(HttpToolsProtocol):
@@ -37,6 +51,10 @@ class BoundedHttp(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES_MAX:
                 self._refuse(_TOO_LONG)
+
+    def send_400_response(self, msg: str) -> None:
+        """What uvicorn calls when its parser gives up."""
+        self._refuse(_NO_HTTP)
 
     def on_message_begin(self) -> None:
         self._head_since, self._head_bytes, self._midway = self.loop.time(), 0, True

@@ -26,7 +26,7 @@ T = TypeVar("T")
 _TOO_DEEP = "the JSON is nested too deeply"
 _PAIR = rb"u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _LONE = rb"u[dD][89a-fA-F][0-9a-fA-F]{2}"
-_LONE_SURROGATE = re.compile(rb"(?:[^\\]++|\\" + _PAIR + rb"|\\(?!" + _LONE + rb").)*+(\\" + _LONE + rb")", re.DOTALL)
+_ESCAPE = re.compile(rb"\\" + _PAIR + rb"|(\\" + _LONE + rb")|\\.", re.DOTALL)
 _any = msgspec.json.Decoder()
 _encode = msgspec.json.Encoder().encode
 
@@ -86,7 +86,7 @@ def refuse_unknown(request: Request, known: frozenset[str], *, many: frozenset[s
     said = request.query_params
     if unknown := [name for name in said if name not in known]:
         there_are = ", ".join(sorted(known))
-        raise refused([Refused(name, f"there is no such filter; there are: {there_are}") for name in unknown])
+        raise refused([Refused(name, f"there is no such parameter; there are: {there_are}") for name in unknown])
     if twice := [name for name in said if name not in many and len(said.getlist(name)) > 1]:
         raise refused([Refused(name, "say it once") for name in twice])
     if any("\0" in value for _, value in said.multi_items()):
@@ -120,11 +120,21 @@ def raise_if_no_json(raw: bytes) -> None:
 
 def _plainly(fault: Exception, raw: bytes) -> str:
     if isinstance(fault, UnicodeDecodeError):
-        return f"the body is not UTF-8: {fault.reason} at byte {fault.start}"
-    lone = _LONE_SURROGATE.match(raw)  # the decoder says that the input was truncated, or nothing at all
-    if lone is not None:
+        return _no_utf8(raw)
+    escapes = _ESCAPE.finditer(raw, 0, SINGLE_BYTES_MAX)
+    lone = next((escape for escape in escapes if escape[1]), None)
+    if lone is not None:  # the decoder says that the input was truncated, or nothing at all
         return f"must not contain a lone surrogate: {lone[1].decode()} at byte {lone.start(1)}"
     return str(fault)
+
+
+def _no_utf8(raw: bytes) -> str:
+    """Where it stops being UTF-8; the decoder counts from the text it was in."""
+    try:
+        raw.decode()
+    except UnicodeDecodeError as fault:
+        return f"the body is not UTF-8: {fault.reason} at byte {fault.start}"
+    return "the body is not UTF-8"
 
 
 def check_text(raw: bytes) -> None:

@@ -10,17 +10,20 @@ from starlette.responses import Response
 from headway.core.refusal import Refused
 
 TITLES: dict[str, tuple[int, str]] = {
+    "malformed_http": (400, "The request is not HTTP"),
     "malformed_json": (400, "The body is not JSON"),
     "invalid": (422, "Something in the request is wrong"),
     "unauthorized": (401, "No valid key"),
     "forbidden": (403, "The key may not do this"),
     "not_found": (404, "There is no such thing"),
     "method_not_allowed": (405, "The resource does not do this"),
+    "too_slow_to_ask": (408, "The request took too long to arrive"),
     "already_exists": (409, "There is one by that name already"),
     "already_finished": (409, "The task is over"),
     "too_large": (413, "The body is too large"),
     "unsupported_media_type": (415, "The body's content type is not served here"),
     "too_many_items": (413, "Too many items in one call"),
+    "head_too_large": (431, "The head of the request is too large"),
     "unavailable": (503, "The service cannot answer now"),
     "too_slow": (503, "The answer would take too long"),
     "internal": (500, "Headway failed"),
@@ -81,6 +84,7 @@ def refused(wrong: list[Refused]) -> Problem:
 
 _AT = re.compile(r"(.*?) - at `(?:key in )?\$(.*)`", re.DOTALL)
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
+_MISSING = re.compile(r"Object missing required field `(.*)`")
 
 
 def misfit(fault: msgspec.ValidationError) -> Refused:
@@ -92,4 +96,7 @@ def misfit(fault: msgspec.ValidationError) -> Refused:
     if match := _UNKNOWN.fullmatch(text):
         path = f"{path}.{match[1]}" if path else match[1]
         text = "there is no such field"
+    elif match := _MISSING.fullmatch(text):
+        path = f"{path}.{match[1]}" if path else match[1]
+        text = "must be said"
     return Refused(path, text[:1].lower() + text[1:].replace("`", ""))

@@ -129,7 +129,9 @@ def application(
     )
     routes: list[BaseRoute] = [Route(_pattern(o.path), endpoints[o.name], methods=[o.method]) for o in OPERATIONS]
     routes += [Route(path, endpoint) for path, endpoint in open_routes]
-    return Starlette(routes=[*routes, *more], exception_handlers=_HANDLERS)
+    served = Starlette(routes=[*routes, *more], exception_handlers=_HANDLERS)
+    served.router.redirect_slashes = False  # a redirect would go wherever the Host header says
+    return served
 
 
 def _pattern(path: str) -> str:

@@ -226,3 +226,11 @@ def test_no_page_boasts_or_names_somebodys_machine(page: Path):
 def test_every_decision_is_listed():
     there = {path.name for path in (pages.ROOT / "docs/decisions").glob("[0-9]*.md")}
     assert there == set(pages.links(Path("docs/decisions/README.md")))
+
+
+def test_the_map_shows_every_file():
+    """Commands aside: there is one file for each, and the page of the command line lists those."""
+    page = pages.text(ARCHITECTURE)
+    files = [str(path.relative_to(pages.ROOT)) for path in sorted((pages.ROOT / "headway").rglob("*.py"))]
+    shown = [name for name in files if not name.startswith("headway/cli/") and "/__" not in name]
+    assert [name for name in shown if name not in page] == []

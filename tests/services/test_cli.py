@@ -280,3 +280,13 @@ def test_a_closed_pipe_is_no_error(api: Api):
     words = f"{sys.executable} -m headway.cli ps -o jsonl | true; exit ${{PIPESTATUS[0]}}"
     environ = {**os.environ, "HEADWAY_URL": api.url, "HEADWAY_KEY": KEY}
     assert subprocess.run(["bash", "-c", words], env=environ, timeout=30, check=False).returncode == 0
+
+
+def test_a_full_disk_behind_the_output_is_one_line_and_no_traceback(api: Api):
+    environment = {**os.environ, "HEADWAY_URL": api.url, "HEADWAY_KEY": KEY}
+    with Path("/dev/full").open("w") as full:
+        said = subprocess.run(
+            [sys.executable, "-m", "headway.cli", "ps"],
+            env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert (said.returncode, said.stderr) == (1, "headway: the output cannot be written: No space left on device\n")

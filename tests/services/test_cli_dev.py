@@ -238,3 +238,51 @@ def no_file_beyond(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    ("app", "why"),
+    [
+        ("nosuch.module:app", "ModuleNotFoundError: No module named 'nosuch'"),
+        ("os:nothere", "AttributeError: module 'os' has no attribute 'nothere'"),
+        ("os:path", "TypeError: os:path is a module, not a headway.App"),
+        ("raises:app", "RuntimeError: no settings"),
+    ],
+)
+def test_an_app_that_cannot_be_imported_is_named_at_once(tmp_path: Path, app: str, why: str):
+    (tmp_path / "raises.py").write_text("raise RuntimeError('no settings')\n")
+    words = [sys.executable, "-m", "headway.cli", "dev", "--data", str(tmp_path / "data"), "--port", "0", "--app", app]
+    ended = subprocess.run(words, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    assert ended.returncode == 1
+    assert f"Error: the app {app} cannot be imported: {why}\n" in ended.stderr
+
+
+def test_a_ready_file_that_cannot_be_written_is_refused_before_anything_starts(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    nowhere = tmp_path / "nowhere" / "ready.json"
+    assert cli.execute(["dev", "--data", str(tmp_path / "data"), "--port", "0", "--ready-file", str(nowhere)]) == 2
+    assert f"cannot write into {nowhere.parent}" in capfd.readouterr().err
+
+
+def test_what_a_killed_dev_said_of_being_ready_is_unsaid_at_the_next_start(tmp_path: Path):
+    data, elsewhere = tmp_path / "data", tmp_path / "ready"
+    data.mkdir(mode=0o700)
+    stale = [data / "ready.json", data / "env.sh", elsewhere]
+    for path in stale:
+        path.write_text("of a process that is gone")
+    words = [sys.executable, "-m", "headway.cli", "dev", "--data", str(data), "--port", "0"]
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        database = f"postgresql://x:x@127.0.0.1:{mute.getsockname()[1]}/x"
+        environment = {**os.environ, "HEADWAY_DATABASE_URL": database}
+        process = subprocess.Popen(
+            [*words, "--ready-file", str(elsewhere)], env=environment, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        try:
+            mute.settimeout(PATIENCE)
+            mute.accept()[0].close()  # its server asks a database for the first time
+            assert [path for path in stale if path.exists()] == []
+            assert process.poll() is None
+        finally:
+            process.kill()
+            process.wait()

@@ -90,6 +90,10 @@ def nul(): raise Exception("a" + chr(0) + "b")
 @task
 def nul_result(): return "a" + chr(0) + "b"
 @task
+def no_numbers(): return {"a": [1, {"b": (None, float("nan"))}]}
+@task
+def nothing_in_it(): return [None, "null", 1.5]
+@task
 def wordy(): raise Exception("x" * 1_000_000)
 @task
 def closes(last): os.closerange(3, last)
@@ -218,6 +222,14 @@ async def test_a_result_that_is_too_large_or_no_json_says_what_to_do(leader: Fak
     assert (large.code, large.outcome) == ("result_too_large", Outcome.FAILED)
     assert not_json.code == "result_not_json" and "return" in not_json.message
     assert unknown.code == "function_unknown" and "shop:bad" in unknown.message
+
+
+async def test_a_result_with_a_number_that_json_has_no_word_for_is_no_result(leader: FakeLeader):
+    """The encoder makes `null` of it, and nobody would hear of it."""
+    lost, kept = await leader.run(a_call("shop:no_numbers"), a_call("shop:nothing_in_it"))
+    assert (lost.outcome, lost.code) == (Outcome.FAILED, "result_not_json")
+    assert "nan" in lost.message
+    assert (kept.outcome, kept.result) == (Outcome.DONE, '[null,"null",1.5]')
 
 
 async def test_what_a_function_prints_is_its_log(leader: FakeLeader):
