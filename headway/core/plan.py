@@ -440,6 +440,13 @@ class Planner:
             ):
                 self.reservations.make(footprint, line.key, line.key.shape, now)
 
+    def without_room(self) -> Iterable[tuple[Footprint, Line]]:
+        """Each footprint that finds no room, with the line whose turn it is in it."""
+        for footprint in list(self._placing.closed.values()):
+            line = self._first_of(footprint)
+            if line is not None:
+                yield footprint, line
+
     def _first_of(self, footprint: Footprint) -> Line | None:
         """Whose turn it is in a closed footprint."""
         for order in self._orders:

@@ -34,6 +34,17 @@ class Policy(msgspec.Struct, frozen=True):
     reserve_after_seconds: float = 1.0
     """How long a task may be passed over before a node is kept for it."""
 
+    quanta_seconds: tuple[float, ...] = (10.0, 60.0, 600.0)
+    """How long a preemptible task runs on each level before it sinks to the next."""
+    least_run_seconds: float = 5.0
+    """How long an attempt runs before it may be paused."""
+    preempt_after_seconds: float = 1.0
+    """How long there has been no room before somebody is paused."""
+    preempt_patience_seconds: float = 30.0
+    """How long the paused may take to leave before others are paused for the same."""
+    preemptions_per_task: int = 3
+    preemptions_per_minute: float = 60.0
+
     def weight(self, tier: str) -> float:
         """A tier's weight."""
         return self.weights.get(tier, 1.0)
