@@ -1,12 +1,16 @@
 """Claims, ends and reads of the hot table."""
 
 import asyncio
+from collections.abc import Coroutine
+from typing import TypeVar
 
 from headway.core.lifecycle import Lane, State
 from headway.core.queue import LineKey
 from headway.store.queue import BEGINNING
+from headway.wire import Key
 from tests.store.shop import SHAPE, TENANT, Shop, a_failure, an_end
 
+T = TypeVar("T")
 LINE = LineKey(TENANT, Lane.NORMAL, SHAPE)
 
 
@@ -61,6 +65,37 @@ async def until_blocked(shop: Shop) -> None:
     blocked = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and datname = current_database()"
     while not (await shop.database.fetch(blocked))[0][0]:
         await asyncio.sleep(0)
+
+
+async def test_a_cancel_that_meets_a_claim_is_not_lost(shop: Shop):
+    task = await shop.task()
+    claim = "update queue set state = 2, attempt = 1, claims = 1, node = $1, epoch = $2, claimed_at = clock_now()"
+    found = await meeting(shop, claim, [shop.node, shop.epoch], shop.queue.cancel(TENANT, [task]))
+    assert found == {task: (Key(TENANT, task, 1), shop.node)}
+    assert await shop.state_of(task) == State.CANCELLING
+
+
+async def test_what_is_given_back_while_it_is_cancelled_ends(shop: Shop):
+    task = await shop.task(State.CLAIMED)
+    await meeting(shop, "update queue set state = 4", [], shop.queue.release([(TENANT, task, 1)]))
+    assert await shop.state_of(task) == State.CANCELLED
+
+
+async def test_what_fails_while_it_is_cancelled_ends(shop: Shop):
+    task = await shop.task(State.RUNNING)
+    await meeting(shop, "update queue set state = 4", [], shop.queue.try_again([a_failure(task, status=None)]))
+    assert await shop.state_of(task) == State.CANCELLED
+
+
+async def meeting(shop: Shop, change: str, arguments: list[object], late: Coroutine[None, None, T]) -> T:
+    """Runs a statement of the store that waits for the row another transaction has just changed."""
+    pool = shop.database._pool  # pyright: ignore[reportPrivateUsage]
+    async with pool.acquire() as connection:
+        async with connection.transaction():
+            await connection.execute(change, *arguments)
+            waiting = asyncio.create_task(late)
+            await until_blocked(shop)
+        return await waiting
 
 
 async def test_a_late_result_changes_nothing(shop: Shop):
@@ -129,3 +164,12 @@ async def test_every_line_is_found_however_many_tasks_each_has(shop: Shop):
     for tenant, count in ((1, 40), (2, 1), (3, 7)):
         await shop.tasks_ready(count, tenant=tenant)
     assert [key.tenant for key in await shop.queue.ready_keys()] == [1, 2, 3]
+
+
+async def test_what_waits_behind_a_horizon_is_counted_up_to_a_bound(shop: Shop):
+    await shop.tasks_ready(30)
+    first = await shop.queue.ready_after({LINE: BEGINNING}, 10)
+    horizon = first[-1][1]
+    assert await shop.queue.ready_depths({LINE: BEGINNING}, 100) == {LINE: 30}
+    assert await shop.queue.ready_depths({LINE: horizon}, 100) == {LINE: 20}
+    assert await shop.queue.ready_depths({LINE: horizon}, 5) == {LINE: 5}

@@ -3,6 +3,10 @@
 -- of 1,000 took 0.6 s instead of 12 ms. So the pool comes out of a materialized CTE and is matched by
 -- `= any(array[...])`, and states are compared as `state + 0`: then no index serves without the whole key, and with
 -- sequential scans off only one plan is left (tests/store/test_plans.py, docs/decisions/0003).
+--
+-- A statement that does one thing to a row or another, by its state, locks it first and asks the locked row. Were each
+-- branch to ask for itself, then a row whose state changes while the statement waits for it would belong to neither: one
+-- branch finds it changed, and the other still sees it as it was.
 
 -- name: claim
 -- Gives ready tasks to nodes, on behalf of the leader of this epoch only. A row that does not come back was no longer
@@ -38,17 +42,20 @@ where q.pool = any(array[began.pool]) and q.tenant = began.tenant and q.id = beg
 -- is used again then, so it is the count of claims that tells this claim from a later one.
 with back as materialized (
     select $1::smallint as pool, b.* from unnest($2::int[], $3::bigint[], $4::int[]) as b (tenant, id, claims)
+), mine as materialized (
+    select back.*, q.state from back
+    join queue q on q.pool = any(array[back.pool]) and q.tenant = back.tenant and q.id = back.id
+                and q.claims = back.claims
+    for update of q
 ), ready as (
     update queue q
     set state = 1, attempt = q.attempt - 1, node = null, epoch = null, claimed_at = null, started_at = null
-    from back
-    where q.pool = any(array[back.pool]) and q.tenant = back.tenant and q.id = back.id
-      and q.claims = back.claims and q.state + 0 = 2
+    from mine
+    where q.pool = any(array[mine.pool]) and q.tenant = mine.tenant and q.id = mine.id and mine.state = 2
     returning q.tenant, q.id, q.lane, q.shape, extract(epoch from q.start_by)::float8 as start_by, q.execution_cap_ms
 ), cancelled as (
-    delete from queue q using back
-    where q.pool = any(array[back.pool]) and q.tenant = back.tenant and q.id = back.id
-      and q.claims = back.claims and q.state + 0 = 4
+    delete from queue q using mine
+    where q.pool = any(array[mine.pool]) and q.tenant = mine.tenant and q.id = mine.id and mine.state = 4
     returning q.tenant, q.id
 ), outcome as (
     insert into attempt (pool, tenant, id, attempt, outcome, status, finished_at, code, message)
@@ -86,21 +93,24 @@ with said as materialized (
                          $15::int[])
         as s (tenant, id, attempt, outcome, ran_ms, exit_code, log_bytes, code, message, usage, tail, delay_ms, failure,
               node)
+), mine as materialized (
+    select said.*, q.state from said
+    join queue q on q.pool = any(array[said.pool]) and q.tenant = said.tenant and q.id = said.id
+                and q.attempt = said.attempt and q.state + 0 >= 2
+    for update of q
 ), again as (
     update queue q
     set state = 0, node = null, epoch = null, claimed_at = null, started_at = null,
-        failures = q.failures + said.failure, losses = q.losses + 1 - said.failure,
-        eligible_at = clock_now() + said.delay_ms * interval '1 millisecond',
-        start_by = clock_now() + said.delay_ms * interval '1 millisecond' + (q.start_by - q.eligible_at)
-    from said
-    where q.pool = any(array[said.pool]) and q.tenant = said.tenant and q.id = said.id
-      and q.attempt = said.attempt and q.state + 0 in (2, 3)
-    returning null::smallint as status, said.*
+        failures = q.failures + mine.failure, losses = q.losses + 1 - mine.failure,
+        eligible_at = clock_now() + mine.delay_ms * interval '1 millisecond',
+        start_by = clock_now() + mine.delay_ms * interval '1 millisecond' + (q.start_by - q.eligible_at)
+    from mine
+    where q.pool = any(array[mine.pool]) and q.tenant = mine.tenant and q.id = mine.id and mine.state in (2, 3)
+    returning null::smallint as status, mine.*
 ), cancelled as (
-    delete from queue q using said
-    where q.pool = any(array[said.pool]) and q.tenant = said.tenant and q.id = said.id
-      and q.attempt = said.attempt and q.state + 0 = 4
-    returning 4::smallint as status, said.*
+    delete from queue q using mine
+    where q.pool = any(array[mine.pool]) and q.tenant = mine.tenant and q.id = mine.id and mine.state = 4
+    returning 4::smallint as status, mine.*
 )
 insert into attempt (pool, tenant, id, attempt, outcome, status, node, exit_code, log_bytes, started_at, finished_at,
                      code, message, usage, tail)
@@ -112,21 +122,26 @@ from (select * from again union all select * from cancelled) as ended
 returning tenant, id, attempt, status
 
 -- name: cancel
--- What waits is cancelled on the spot; what a node owns is marked, and its leader stops it.
+-- What waits is cancelled on the spot; what a node owns is marked, and its leader stops it. The whole claim is set again:
+-- PostgreSQL checks constraints before it notices that a row it waited for is another one by now.
 with wanted as materialized (
     select $1::smallint as pool, $2::int as tenant, w.* from unnest($3::bigint[]) as w (id)
+), found as materialized (
+    select wanted.*, q.state, q.attempt, q.node, q.epoch, q.claimed_at from wanted
+    join queue q on q.pool = any(array[wanted.pool]) and q.tenant = wanted.tenant and q.id = wanted.id
+    for update of q
 ), waiting as (
-    delete from queue q using wanted
-    where q.pool = any(array[wanted.pool]) and q.tenant = wanted.tenant and q.id = wanted.id
-      and q.state + 0 in (0, 1)
+    delete from queue q using found
+    where q.pool = any(array[found.pool]) and q.tenant = found.tenant and q.id = found.id and found.state in (0, 1)
     returning q.id
 ), outcome as (
     insert into attempt (pool, tenant, id, attempt, outcome, status, finished_at, code, message)
     select $1, $2, id, 0, 3, 4, clock_now(), 'cancelled', 'cancelled while it waited' from waiting
 ), owned as (
-    update queue q set state = 4 from wanted
-    where q.pool = any(array[wanted.pool]) and q.tenant = wanted.tenant and q.id = wanted.id
-      and q.state + 0 in (2, 3)
+    update queue q
+    set state = 4, attempt = found.attempt, node = found.node, epoch = found.epoch, claimed_at = found.claimed_at
+    from found
+    where q.pool = any(array[found.pool]) and q.tenant = found.tenant and q.id = found.id and found.state in (2, 3)
     returning q.id, q.attempt, q.node
 )
 select id, null::smallint as attempt, null::int as node from waiting
@@ -173,6 +188,20 @@ cross join lateral (
     where q.pool = $1 and q.state = 1 and q.tenant = key.tenant and q.lane = key.lane and q.shape = key.shape
       and (q.start_by, q.execution_cap_ms, q.id) > (to_timestamp(key.start_by), key.cap_ms, key.id)
     order by q.start_by, q.execution_cap_ms, q.id limit $8
+) as r
+
+-- name: ready_depths
+-- How many ready tasks there are of each key behind the last one known, counted up to a bound.
+select key.tenant, key.lane, key.shape, r.tasks
+from unnest($2::int[], $3::smallint[], $4::bigint[], $5::float8[], $6::bigint[], $7::bigint[])
+    as key (tenant, lane, shape, start_by, cap_ms, id)
+cross join lateral (
+    select count(*) as tasks from (
+        select from queue q
+        where q.pool = $1 and q.state = 1 and q.tenant = key.tenant and q.lane = key.lane and q.shape = key.shape
+          and (q.start_by, q.execution_cap_ms, q.id) > (to_timestamp(key.start_by), key.cap_ms, key.id)
+        order by q.start_by, q.execution_cap_ms, q.id limit $8
+    ) as behind
 ) as r
 
 -- name: owned
