@@ -21,6 +21,7 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
 from headway.app import CannotStart, ServerSettings
+from headway.app.readings import readings
 from headway.core.lifecycle import State
 from headway.core.queue import LineKey, ReadyTask
 from headway.gateway.accounts import AccountsApi
@@ -28,13 +29,14 @@ from headway.gateway.admission import Admission
 from headway.gateway.api import Api
 from headway.gateway.auth import Authenticator, keep_bootstrap_keys
 from headway.gateway.connection import BoundedHttp
+from headway.gateway.insight import Insight
 from headway.gateway.issuing import Issuing
 from headway.gateway.known_nodes import KnownNodes
 from headway.gateway.problems import Problem
 from headway.gateway.routes import application
 from headway.gateway.submitting import Submitting
 from headway.gateway.waiting import Waiting
-from headway.monitor.metrics import Reading, exposition
+from headway.monitor.metrics import exposition
 from headway.scheduler.leader import Leader
 from headway.scheduler.policies import Policies
 from headway.scheduler.sessions import serve_agent
@@ -43,12 +45,14 @@ from headway.store.cluster import ClusterStore
 from headway.store.database import GONE, Database
 from headway.store.listen import listen_for_ready
 from headway.store.migrate import MigrationFault, keep_slices, migrate
+from headway.store.outlook import OutlookStore
 from headway.store.queue import QueueStore
 from headway.store.rows import NewTask, Template
 from headway.store.tasks import TaskStore
 from headway.wire import FRAME_BYTES_MAX
 
 POOL = 1
+POOL_NAME = "default"
 TENANT = 1
 DATABASE_SECONDS = 60.0
 """How long a start waits for the database before it gives up."""
@@ -155,9 +159,11 @@ class _Server:
             queue_store=QueueStore(databases.scheduling, POOL),
             task_store=TaskStore(databases.scheduling, POOL),
             policies=Policies(AccountStore(databases.scheduling, POOL)),
+            outlooks=OutlookStore(databases.scheduling, POOL),
             ended=self._waiting.ended,
             chance=random.Random(),
         )
+        self._insight = Insight(self._leader.insight, OutlookStore(databases.asking, POOL))
         self._issuing = Issuing(leading, f"{name}/{os.getpid()}")
         self._cluster = ClusterStore(databases.submitting, POOL)
         self._tasks = TaskStore(databases.submitting, POOL)
@@ -166,7 +172,11 @@ class _Server:
         self._announce = asyncio.Event()
         self._authenticator = Authenticator(self._cluster)
         self._admission = Admission(
-            AccountStore(databases.submitting, POOL), self._tasks, self._issuing, KnownNodes(self._cluster)
+            AccountStore(databases.submitting, POOL),
+            self._tasks,
+            self._issuing,
+            KnownNodes(self._cluster),
+            self._insight,
         )
         self._accounts_api = AccountsApi(
             accounts=AccountStore(databases.asking, POOL),
@@ -182,6 +192,8 @@ class _Server:
             submitting=self._submitting,
             waiting=self._waiting,
             stopper=self._leader,
+            insight=self._insight,
+            pool_name=POOL_NAME,
         )
 
     async def run(self) -> None:
@@ -225,7 +237,7 @@ class _Server:
             self._api,
             self._accounts_api,
             ready=self._why_not_ready,
-            metrics=exposition(self._readings()),
+            metrics=exposition(readings(self._leader, lambda: self._accepted_tasks, POOL_NAME)),
             more=[WebSocketRoute("/v1/agent/session", self._agent_session)],
         )
         return uvicorn.Config(
@@ -302,38 +314,6 @@ class _Server:
             part.write_text(json.dumps({"url": url, "pid": os.getpid()}))
             part.replace(file)
         _log.info("serving", port=self._port)
-
-    def _readings(self) -> list[Reading]:
-        leader = self._leader
-        return [
-            (
-                "counter",
-                "headway_tasks_accepted",
-                "Tasks stored by this gateway.",
-                lambda: self._accepted_tasks,
-            ),
-            (
-                "counter",
-                "headway_tasks_dispatched",
-                "Attempts sent to nodes.",
-                lambda: leader.dispatching.dispatched,
-            ),
-            (
-                "counter",
-                "headway_tasks_ended",
-                "Tasks that ended, well or not.",
-                lambda: leader.endings.recorded,
-            ),
-            (
-                "gauge",
-                "headway_leader_epoch",
-                "The epoch led here; 0 while standing by.",
-                lambda: leader.epoch,
-            ),
-            ("gauge", "headway_queue_held", "Ready tasks held in memory.", lambda: len(leader.planner)),
-            ("gauge", "headway_attempts_owned", "Attempts that nodes own now.", lambda: len(leader.books)),
-            ("gauge", "headway_nodes_connected", "Nodes in session.", lambda: len(list(leader.planner.nodes.all()))),
-        ]
 
 
 def _boot_id() -> str:

@@ -15,6 +15,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "submit": "Submit a script, a manifest, or a file full of tasks.",
         "ps": "List tasks, newest first.",
         "show": "Show one task with its attempts.",
+        "explain": "Say why a task waits, or runs where it does.",
         "logs": "Print the log of a task.",
         "cancel": "Cancel tasks.",
         "wait": "Wait for tasks to finish.",
@@ -26,6 +27,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "name": "Pause and resume tasks by their name.",
         "key": "Make and revoke API keys.",
         "pool": "Steer, pause and resume pools.",
+        "stats": "Show whether pools have enough.",
     },
     "Parts of a deployment": {
         "server": "Run a server.",

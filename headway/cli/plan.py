@@ -11,7 +11,7 @@ from headway.cli import options, output, things
 from headway.cli.output import Item
 from headway.sdk.client import Client
 
-COLUMNS = tuple(things.text(name) for name in ("name", "tiers", "urgent_share", "quota", "resource_max"))
+COLUMNS = tuple(things.text(name) for name in ("name", "tiers", "urgent_share", "quota", "resource_max", "admission"))
 _ALL = "all"
 
 
@@ -27,6 +27,10 @@ def _wishes(command: Callable[..., Any]) -> Callable[..., Any]:
             click.option(
                 "--resource-max", multiple=True, metavar="K=V", callback=options.pairs,
                 help="Most that a task may ask for, such as memory=4Gi; `none` for no bound.",
+            ),
+            click.option(
+                "--admission", type=click.Choice(["warn", "refuse"]),
+                help="What becomes of a task that cannot start within its tolerance.",
             ),
         )
     ):  # fmt: skip
@@ -82,10 +86,12 @@ def _said(
     urgent_share: float | None,
     quota: dict[str, str],
     resource_max: dict[str, str],
+    admission: str | None,
 ) -> Item:
     """What was said of a plan, laid over what there is."""
     said = options.mentioned(
         urgent_share=urgent_share,
+        admission=admission,
         tiers=[one.strip() for one in tiers.split(",")] if tiers else None,
     )
     if tiers == _ALL:

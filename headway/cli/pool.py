@@ -14,6 +14,7 @@ COLUMNS = (
     things.text("peak_hysteresis"),
     things.seconds("promotion_margin"),
     things.seconds("half_life"),
+    things.text("demand_target"),
 )
 
 
@@ -45,6 +46,7 @@ def show(client: Client, name: str, form: str | None) -> None:
 @click.option("--peak-hysteresis", type=float, metavar="0..1", help="How far below it the peak ends.")
 @click.option("--promotion-margin", metavar="DURATION", help="How long before its latest start a task is urgent.")
 @click.option("--half-life", metavar="DURATION", help="How fast past use is forgotten.")
+@click.option("--demand-target", type=float, metavar="RATIO", help="How much more than is asked for it should have.")
 @options.output_option
 @options.client_options
 def change(client: Client, name: str, form: str | None, **said: object) -> None:

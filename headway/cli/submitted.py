@@ -21,6 +21,8 @@ def report(
     client: Client, record: TaskRecord, form: str | None, *, wait: bool, follow: bool, timeout: float | None
 ) -> int:
     """Prints a submitted task, and waits for it when asked to; answers the exit code."""
+    for warning in record.warnings:
+        click.echo(f"headway: {warning.message} ({warning.code}); headway explain {record.id} says why", err=True)
     if follow:
         click.echo(f"task {record.id}", err=True)  # stdout belongs to the log
     elif form is None:

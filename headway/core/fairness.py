@@ -83,6 +83,10 @@ class Shares(Generic[Account]):
                 share = part
         use.share = share
 
+    def all_held(self) -> dict[Account, dict[str, int]]:
+        """What every account that holds something holds now."""
+        return {account: dict(use.held) for account, use in self._uses.items() if use.share > 0}
+
     def share(self, account: Account) -> float:
         """What the account holds now."""
         use = self._uses.get(account)

@@ -88,6 +88,11 @@ class Limits:
         """How many hold a key now."""
         return self._holders[tenant, key]
 
+    def opens_at(self, tenant: int, rate: Rate, now: float) -> float | None:
+        """When a rate that lets no more through now lets the next one through; None when it lets one through."""
+        left, at = self._rate_room(tenant, rate, now)
+        return None if left else at
+
     def opened(self, now: float) -> list[Blocker]:
         """The rates that let one through again by now."""
         found: list[Blocker] = []

@@ -214,7 +214,8 @@ class Nodes:
 
     def candidates(self, number: int) -> list[NodeRoom]:
         """The nodes that could run a shape were they idle."""
-        return [room for room in self._candidates(self._print_of[number]) if not room.is_gone]
+        rooms = self._candidates(self._print_of[number])
+        return [room for room in rooms if not room.is_gone] if self._gone else rooms
 
     def some_candidates(self, number: int) -> list[NodeRoom]:
         """A bounded part of the candidates: those that were looked at last, and the heaviest."""

@@ -87,6 +87,11 @@ class Planner:
         """Every line that holds something."""
         return self._lines.values()
 
+    @property
+    def usage(self) -> Usage:
+        """Who holds what; to be read."""
+        return self._usage
+
     def fresh_lines(self) -> list[Line]:
         """The lines that appeared since this was last asked."""
         fresh, self._fresh = self._fresh, []

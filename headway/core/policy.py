@@ -31,6 +31,8 @@ class Policy(msgspec.Struct, frozen=True):
     half_life_seconds: float = 3600.0
     history_weight: float = 0.5
     """How much what was used before counts against what is in use now."""
+    demand_target: float = 1.25
+    """How much more than is asked for the pool should have."""
     reserve_after_seconds: float = 1.0
     """How long a task may be passed over before a node is kept for it."""
 

@@ -150,6 +150,12 @@ class Line:
         """How many of the line start before a task."""
         return bisect_left(self._tasks, task, lo=self._head) - self._head
 
+    def dues(self, most: int) -> list[float]:
+        """When tasks of the line are due: up to `most` of them evenly spaced, the last one among them."""
+        count = len(self)
+        picks = min(most, count)
+        return [self._tasks[self._head + (count * (n + 1)) // picks - 1].start_by for n in range(picks)]
+
     def drop(self, ids: set[int]) -> None:
         """Removes tasks that are no longer ready."""
         self._tasks = [task for task in self._tasks[self._head :] if task.id not in ids]

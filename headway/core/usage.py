@@ -74,6 +74,10 @@ class Usage:
             held.update(use.held)
         return held
 
+    def held_by_tiers(self) -> dict[str, dict[str, int]]:
+        """What each tier holds of every resource."""
+        return {tier: held for (tier, tenant), held in self._shares.all_held().items() if tenant == EVERYBODY}
+
     def part(self, shape: Shape) -> float:
         """Which part of the pool one task of a shape is."""
         return self._shares.part(shape.needs)

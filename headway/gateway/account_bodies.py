@@ -16,7 +16,7 @@ from headway.core.quantity import duration_ms
 from headway.core.refusal import Refused
 from headway.core.task import NAME_CHARS_MAX, Duration
 from headway.gateway.amounts import Said, integers
-from headway.store.accounts import PlanChange, PoolChange, TenantChange, TierChange
+from headway.store.accounts import Admission, PlanChange, PoolChange, TenantChange, TierChange
 
 Role = Literal["client", "admin", "node"]
 Profile = Literal["trusted", "sandboxed", "container", "hostile"]
@@ -62,6 +62,7 @@ class PlanPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     urgent_share: float | UnsetType = UNSET
     quota: Resources | UnsetType = UNSET
     resource_max: Resources | UnsetType | None = UNSET
+    admission: Admission | UnsetType = UNSET
 
     def change(self) -> PlanChange | list[Refused]:
         """What it changes, or everything that is wrong with it."""
@@ -78,6 +79,7 @@ class PlanPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             urgent_share=self.urgent_share,
             quota={} if quota is None else quota,
             resource_max=resource_max,
+            admission=self.admission,
         )
 
 
@@ -132,11 +134,13 @@ class PoolPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     peak_hysteresis: float | UnsetType = UNSET
     promotion_margin: Duration | UnsetType = UNSET
     half_life: Duration | UnsetType = UNSET
+    demand_target: float | UnsetType = UNSET
 
     def change(self) -> PoolChange | list[Refused]:
         """What it changes, or everything that is wrong with it."""
         wrong = _wrong_number("peak_line", self.peak_line, 0.01, 1.0)
         wrong += _wrong_number("peak_hysteresis", self.peak_hysteresis, 0.0, 1.0)
+        wrong += _wrong_number("demand_target", self.demand_target, 0.1, 100.0)
         margin = _milliseconds("promotion_margin", self.promotion_margin, wrong, most_ms=MARGIN_MS_MAX)
         half_life = _milliseconds("half_life", self.half_life, wrong, least_ms=1000, most_ms=HALF_LIFE_MS_MAX)
         return wrong or PoolChange(
@@ -145,6 +149,7 @@ class PoolPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             peak_hysteresis=self.peak_hysteresis,
             promotion_margin_ms=margin,
             half_life_seconds=half_life if half_life is UNSET else half_life // 1000,
+            demand_target=self.demand_target,
         )
 
 

@@ -30,6 +30,7 @@ class Limits(msgspec.Struct, frozen=True):
     urgent_share: float
     quota: dict[str, int | float]
     resource_max: dict[str, int | float] | None
+    admission: str
 
 
 class PlanView(Limits, frozen=True, kw_only=True):
@@ -65,6 +66,7 @@ class PoolView(msgspec.Struct, frozen=True):
     peak_hysteresis: float
     promotion_margin: float
     half_life: float
+    demand_target: float
     changed_at: datetime
 
 
@@ -120,7 +122,7 @@ def limits(plan: Plan) -> Limits:
     """What a plan allows, without what only its administrators need."""
     most = None if plan.resource_max is None else written(plan.resource_max)
     tiers = None if plan.tiers is None else list(plan.tiers)
-    return Limits(tiers, plan.urgent_share, written(plan.quota), most)
+    return Limits(tiers, plan.urgent_share, written(plan.quota), most, plan.admission)
 
 
 def plan_view(plan: Plan) -> PlanView:
@@ -153,6 +155,7 @@ def pool_view(pool: PoolRow) -> PoolView:
         peak_hysteresis=pool.peak_hysteresis,
         promotion_margin=pool.promotion_margin_ms / 1000,
         half_life=float(pool.half_life_seconds),
+        demand_target=pool.demand_target,
         changed_at=pool.changed_at,
     )
 

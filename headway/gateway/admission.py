@@ -16,8 +16,11 @@ from headway.core.refusal import Refused
 from headway.core.task import Admitted, Submission, Tier, admit
 from headway.core.terms import Terms
 from headway.gateway.auth import Caller
+from headway.gateway.insight import Insight
 from headway.gateway.issuing import Issuing
 from headway.gateway.known_nodes import KnownNodes
+from headway.gateway.lateness import Warning, late, refusal
+from headway.gateway.problems import Problem
 from headway.gateway.within_plan import Verdict, bounds_tasks, within
 from headway.store.accounts import AccountStore, Plan, PolicyRows
 from headway.store.database import GONE
@@ -41,11 +44,14 @@ _ShapeInputs = tuple[str, tuple[tuple[str, int], ...], str, str | None, Terms, _
 class Admission:
     """Knows tiers, stored shapes and uploaded scripts, so that the usual submission asks the database nothing."""
 
-    def __init__(self, accounts: AccountStore, tasks: TaskStore, issuing: Issuing, nodes: KnownNodes) -> None:
+    def __init__(
+        self, accounts: AccountStore, tasks: TaskStore, issuing: Issuing, nodes: KnownNodes, insight: Insight
+    ) -> None:
         self._accounts = accounts
         self._tasks = tasks
         self._issuing = issuing
         self._nodes = nodes
+        self._insight = insight
         self._paused: dict[int, PausedNames] = {}
         self._policy: PolicyRows | None = None
         self._policy_until = 0.0
@@ -86,8 +92,8 @@ class Admission:
             self._tiers = {t.name: Tier(t.name, t.needs, t.default_cap_ms, t.max_cap_ms) for t in fresh.tiers.values()}
             self._paused = by_tenant(fresh.paused_names)
 
-    async def admit(self, caller: Caller, said: Sequence[Submission]) -> list[NewTask | list[Refused]]:
-        """Each submission as a row to store, or what is wrong with it."""
+    async def admit(self, caller: Caller, said: Sequence[Submission]) -> list[NewTask | Problem | list[Refused]]:
+        """Each submission as a row to store, or what is wrong with it, or why it is too much now."""
         plan = await self._plan_of(caller.tenant)
         verdicts = _soon_enough([admit(one, self._tiers) for one in said], datetime.now(UTC) + AHEAD_MAX)
         if bounds_tasks(plan):
@@ -96,8 +102,18 @@ class Admission:
         await self._look_up_scripts(caller.tenant, verdicts)
         rows = self._rows(caller, [verdict for verdict in verdicts if isinstance(verdict, Admitted)])
         await self._store_shapes(rows)
-        following = iter(rows)
+        refused = await self._too_late(rows) if plan.admission == "refuse" else {}
+        following = (refused.get(id(row.template), row) if refused else row for row in rows)
         return [next(following) if isinstance(verdict, Admitted) else verdict for verdict in verdicts]
+
+    async def warnings(self, rows: list[NewTask]) -> dict[int, Warning]:
+        """What clients should know of tasks that were admitted, by the `id` of their template."""
+        return await late(self._insight, rows)
+
+    async def _too_late(self, rows: list[NewTask]) -> dict[int, Problem]:
+        found = await late(self._insight, rows)
+        templates = {id(row.template): row.template for row in rows} if found else {}
+        return {number: refusal(warning, templates[number]) for number, warning in found.items()}
 
     async def _look_up_scripts(self, tenant: int, verdicts: list[Admitted | list[Refused]]) -> None:
         """Refuses tasks whose script was never uploaded."""

@@ -25,9 +25,12 @@ from headway.gateway.decoding import (
     refuse_unknown,
     whole,
 )
+from headway.gateway.explaining import explained
+from headway.gateway.insight import NO_LEADER, Insight
 from headway.gateway.problems import Problem, refused
+from headway.gateway.stats import stats
 from headway.gateway.submitting import Submitting
-from headway.gateway.views import TaskView, attempt_view, new_task_view, task_view
+from headway.gateway.views import TaskView, Why, attempt_view, new_task_view, nothing_known, task_view
 from headway.gateway.waiting import Waiting
 from headway.store.cluster import ClusterStore
 from headway.store.queue import QueueStore
@@ -79,6 +82,8 @@ class Api:
         submitting: Submitting,
         waiting: Waiting,
         stopper: Stopper,
+        insight: Insight,
+        pool_name: str = "default",
     ) -> None:
         self._cluster = cluster
         self._tasks = tasks
@@ -88,6 +93,8 @@ class Api:
         self._submitting = submitting
         self._waiting = waiting
         self._stopper = stopper
+        self._insight = insight
+        self._pool_name = pool_name
         self._tenant_names: dict[int, str] = {}
         self._searches = asyncio.Semaphore(SEARCHES_MAX)
 
@@ -107,8 +114,11 @@ class Api:
         (verdict,) = await self._admission.admit(caller, [said])
         if isinstance(verdict, list):
             raise refused(verdict)
+        if isinstance(verdict, Problem):
+            raise verdict
+        warnings = await self._admission.warnings([verdict])
         await self._submitting.submit([verdict])
-        view = new_task_view(verdict, await self._tenant(caller.tenant))
+        view = new_task_view(verdict, await self._tenant(caller.tenant), list(warnings.values()))
         return _json(view, 201, {"Location": f"/v1/tasks/{view.id}"})
 
     async def submit_batch(self, request: Request) -> Response:
@@ -130,7 +140,35 @@ class Api:
         tenant = await self._tenant(caller.tenant)
         rows = await self._tasks.get(caller.tenant, ids) if ids else []
         cursor = str(ids[-1]) if len(ids) == asked.limit else None
-        return _json({"items": [task_view(row, tenant) for row in rows], "next_cursor": cursor})
+        why = await self._why()
+        return _json({"items": [task_view(row, tenant, why) for row in rows], "next_cursor": cursor})
+
+    async def _why(self) -> Why:
+        """Why lines wait, as the leader saw it last."""
+        known = await self._insight.known()
+        if known is None:
+            return nothing_known if self._insight.is_led else lambda _: NO_LEADER
+        return known.why.get
+
+    async def explain(self, request: Request) -> Response:
+        """Why a task waits, why it runs where it does, or how it ended."""
+        caller = await self._caller(request)
+        task = _task_id(request)
+        rows = await self._tasks.get(caller.tenant, [task])
+        if not rows:
+            raise Problem("not_found", f"there is no task {task}")
+        (row,) = rows
+        known, shape, capacity = await self._insight.known(), None, dict[str, int]()
+        if row["node_name"] is not None and row["shape"] is not None:
+            shape = (await self._tasks.read_shapes([(caller.tenant, row["shape"])]))[row["shape"]]
+            nodes = {node["name"]: node["capacity"] for node in await self._cluster.nodes()}
+            capacity = msgspec.json.decode(nodes.get(row["node_name"], "{}"), type=dict[str, int])
+        margin = known.outlook.promotion_margin if known is not None else 0.0
+        return _json(
+            await explained(
+                row, caller.tenant, self._insight, shape=shape, capacity=capacity, margin_seconds=margin
+            )
+        )  # fmt: skip
 
     async def cancel(self, request: Request) -> Response:
         """Cancels one task: at once while it waits, by stopping it when it runs."""
@@ -233,6 +271,11 @@ class Api:
         await self._tasks.keep_script(caller.tenant, digest, body)
         return _json({"digest": digest, "size": len(body)}, 201)
 
+    async def stats(self, request: Request) -> Response:
+        """Whether the pools have enough."""
+        await self._authenticator.caller(request.headers.get("authorization"), role="admin")
+        return _json(stats(self._pool_name, await self._insight.known()))
+
     async def nodes(self, request: Request) -> Response:
         """Lists the nodes."""
         await self._caller(request)
@@ -254,7 +297,7 @@ class Api:
         rows = await self._tasks.get(caller.tenant, [task])
         if not rows:
             raise Problem("not_found", f"there is no task {task}")
-        return task_view(rows[0], await self._tenant(caller.tenant))
+        return task_view(rows[0], await self._tenant(caller.tenant), await self._why())
 
 
 def _json(value: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:

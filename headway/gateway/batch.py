@@ -17,6 +17,7 @@ from headway.gateway.admission import Admission
 from headway.gateway.arrays import item_bounds
 from headway.gateway.auth import Caller
 from headway.gateway.decoding import check_text, decode, expect_media_type, raise_if_no_json, read_body
+from headway.gateway.lateness import Warning
 from headway.gateway.problems import Problem, ProblemDocument, refused
 from headway.gateway.submitting import Submitting
 from headway.store.rows import NewTask
@@ -37,6 +38,7 @@ class BatchItem(msgspec.Struct, frozen=True, omit_defaults=True):
     index: int
     id: str | None = None
     error: ProblemDocument | None = None
+    warnings: list[Warning] = []
 
 
 class BatchAnswer(msgspec.Struct, frozen=True):
@@ -73,7 +75,8 @@ async def _admit_piece(caller: Caller, piece: _Piece, admission: Admission, item
     good = [said for said in piece if not isinstance(said, Problem)]
     verdicts = iter(await admission.admit(caller, good))
     rows: list[NewTask] = []
-    for index, said in enumerate(piece, len(items)):
+    first = len(items)
+    for index, said in enumerate(piece, first):
         verdict = said if isinstance(said, Problem) else next(verdicts)
         if isinstance(verdict, Problem):
             items.append(BatchItem(index, error=verdict.document()))
@@ -82,7 +85,18 @@ async def _admit_piece(caller: Caller, piece: _Piece, admission: Admission, item
         else:
             items.append(BatchItem(index, str(verdict.id)))
             rows.append(verdict)
+    if rows and (warnings := await admission.warnings(rows)):
+        _warn(items, first, rows, warnings)
     return rows
+
+
+def _warn(items: list[BatchItem], first: int, rows: list[NewTask], warnings: dict[int, Warning]) -> None:
+    """Adds to what was accepted of a piece what its client should know."""
+    accepted = [number for number in range(first, len(items)) if items[number].id is not None]
+    for number, row in zip(accepted, rows, strict=True):
+        warning = warnings.get(id(row.template))
+        if warning is not None:
+            items[number] = msgspec.structs.replace(items[number], warnings=[warning])
 
 
 async def _array_pieces(request: Request) -> AsyncIterator[_Piece]:

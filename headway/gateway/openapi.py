@@ -12,14 +12,19 @@ from headway.core.task import Submission
 from headway.gateway import account_bodies, account_views
 from headway.gateway.api import WaitFor
 from headway.gateway.batch import BatchAnswer
+from headway.gateway.explaining import ExplanationView
 from headway.gateway.operations import Operation
 from headway.gateway.problems import TITLES, ProblemDocument
-from headway.gateway.views import AttemptView, TaskView
+from headway.gateway.stats import StatsView
+from headway.gateway.views import AttemptView, SubmittedView, TaskView
 
 _TYPES: dict[str, type] = {
     "Submission": Submission,
     "Task": TaskView,
+    "SubmittedTask": SubmittedView,
     "Attempt": AttemptView,
+    "Explanation": ExplanationView,
+    "Stats": StatsView,
     "BatchAnswer": BatchAnswer,
     "WaitFor": WaitFor,
     "Problem": ProblemDocument,

@@ -154,9 +154,9 @@ OPERATIONS = [
         "submitTask",
         "Accepts a task; it is durable when this answers",
         201,
-        "Task",
+        "SubmittedTask",
         "Submission",
-        problems=_BODY,
+        problems=(*_BODY, "would_be_late"),
     ),
     Operation(
         "POST",
@@ -199,6 +199,15 @@ OPERATIONS = [
     ),
     Operation(
         "GET",
+        "/v1/tasks/{id}/explain",
+        "explainTask",
+        "Why a task waits, why it runs where it does, or how it ended",
+        200,
+        "Explanation",
+        problems=("not_found",),
+    ),
+    Operation(
+        "GET",
         "/v1/tasks/{id}/attempts",
         "listAttempts",
         "Lists the tries of a task",
@@ -236,6 +245,7 @@ OPERATIONS = [
         problems=("too_large", "invalid"),
     ),
     Operation("GET", "/v1/nodes", "listNodes", "Lists the nodes", 200, "list:object"),
+    Operation("GET", "/v1/stats", "stats", "Whether the pools have enough", 200, "Stats"),
     Operation("GET", "/v1/me", "whoAmI", "Who the key stands for, and what its plan allows", 200, "Me"),
     *_ACCOUNTS,
 ]

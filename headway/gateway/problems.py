@@ -24,6 +24,7 @@ TITLES: dict[str, tuple[int, str]] = {
     "unsupported_media_type": (415, "The body's content type is not served here"),
     "too_many_items": (413, "Too many items in one call"),
     "head_too_large": (431, "The head of the request is too large"),
+    "would_be_late": (429, "It could not start in time"),
     "unavailable": (503, "The service cannot answer now"),
     "too_slow": (503, "The answer would take too long"),
     "internal": (500, "Headway failed"),
@@ -41,11 +42,15 @@ _HEADERS = {
 class Problem(Exception):
     """An answer that is not the one hoped for; raised in an endpoint, sent as a problem document."""
 
-    def __init__(self, code: str, detail: str, errors: list[Refused] | None = None) -> None:
+    def __init__(
+        self, code: str, detail: str, errors: list[Refused] | None = None, *, retry_after: int | None = None
+    ) -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
         self.errors = errors or []
+        self.retry_after = retry_after
+        """In how many seconds it may go better."""
 
     @property
     def status(self) -> int:
@@ -60,6 +65,8 @@ class Problem(Exception):
     def response(self) -> Response:
         """The HTTP answer."""
         headers = _HEADERS.get(self.code)
+        if self.retry_after is not None:
+            headers = {"Retry-After": str(self.retry_after)}
         body = msgspec.json.encode(self.document())
         return Response(body, self.status, headers, media_type="application/problem+json")
 

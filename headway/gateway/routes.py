@@ -64,6 +64,8 @@ def _endpoints(api: Api, accounts: AccountsApi) -> dict[str, Endpoint]:
         "waitForTasks": api.wait,
         "listTasks": api.list,
         "cancelTask": api.cancel,
+        "explainTask": api.explain,
+        "stats": api.stats,
         "listAttempts": api.attempts,
         "readLog": api.logs,
         "readResult": api.result,

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import msgspec
 
+from headway.core.explain import Explanation
 from headway.core.lifecycle import ENDED, STATUS, Lane, State
+from headway.core.queue import LineKey
 from headway.core.task import Spec
+from headway.gateway.lateness import Warning
 from headway.store.database import Row
 from headway.store.rows import NewTask
 from headway.wire import Outcome
@@ -71,6 +75,20 @@ class AttemptView(msgspec.Struct, frozen=True):
     tail: str | None
 
 
+class SubmittedView(TaskView, frozen=True, omit_defaults=True):
+    """A task just accepted, with what its client should know."""
+
+    warnings: list[Warning] = []
+
+
+Why = Callable[[LineKey], Explanation | None]
+"""Why the tasks of a line wait, where it is known."""
+
+
+def nothing_known(_: LineKey) -> None:
+    """For who need not know."""
+
+
 _NULL = msgspec.Raw(b"null")
 _spec = msgspec.json.Decoder(Spec).decode
 _WAITING = {
@@ -82,10 +100,10 @@ _WAITING = {
 }
 
 
-def new_task_view(row: NewTask, tenant: str) -> TaskView:
+def new_task_view(row: NewTask, tenant: str, warnings: list[Warning]) -> SubmittedView:
     """A task just accepted."""
     common, spec = row.template, _spec(row.spec)
-    return TaskView(
+    return SubmittedView(
         id=str(row.id),
         tenant=tenant,
         name=row.name,
@@ -116,11 +134,12 @@ def new_task_view(row: NewTask, tenant: str) -> TaskView:
         env=spec.env,
         tags=spec.tags,
         submitted_by=common.submitted_by,
+        warnings=warnings,
     )
 
 
-def task_view(row: Row, tenant: str) -> TaskView:
-    """A task as the database has it."""
+def task_view(row: Row, tenant: str, why: Why = nothing_known) -> TaskView:
+    """A task as the database has it; a ready one with the reason its line has."""
     state = State(row["state"]) if row["state"] is not None else ENDED[row["status"]]
     spec = _spec(row["spec"])
     over = row["state"] is None
@@ -130,7 +149,7 @@ def task_view(row: Row, tenant: str) -> TaskView:
         name=row["name"],
         kind=row["kind"],
         status=STATUS[state],
-        reason=_reason(row, state),
+        reason=reason_of(row, why),
         tier=row["tier"],
         lane=Lane(row["lane"]).name.lower(),
         submitted_at=row["submitted_at"],
@@ -158,7 +177,11 @@ def task_view(row: Row, tenant: str) -> TaskView:
     )
 
 
-def _reason(row: Row, state: State) -> Reason:
+def reason_of(row: Row, why: Why = nothing_known) -> Reason:
+    """Why a task is where it is."""
+    state = State(row["state"]) if row["state"] is not None else ENDED[row["status"]]
+    if state == State.READY and (known := why(LineKey(row["tenant"], row["lane"], row["shape"]))) is not None:
+        return Reason(known.code, known.message)
     if state == State.DONE:
         return Reason("done", "ended well")
     if row["state"] is None:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-Reading = tuple[str, str, str, Callable[[], float]]
-"""Kind (counter or gauge), name, help, and where the number is read."""
+Labelled = tuple[tuple[str, ...], float]
+"""The values of the labels, and the number."""
+
+
+class Reading(NamedTuple):
+    """Something that is told."""
+
+    kind: str
+    """counter or gauge."""
+    name: str
+    text: str
+    read: Callable[[], float | Sequence[Labelled]]
+    """Where the number is read, or with labels all the numbers there are."""
+    labels: tuple[str, ...] = ()
 
 
 class _Readings(Collector):
@@ -18,9 +31,12 @@ class _Readings(Collector):
         self._readings = readings
 
     def collect(self) -> Iterable[Metric]:
-        for kind, name, text, read in self._readings:
-            family = CounterMetricFamily(name, text) if kind == "counter" else GaugeMetricFamily(name, text)
-            family.add_metric([], read())
+        for kind, name, text, read, labels in self._readings:
+            make = CounterMetricFamily if kind == "counter" else GaugeMetricFamily
+            family = make(name, text, labels=labels)
+            found = read()
+            for values, number in [((), found)] if isinstance(found, int | float) else found:
+                family.add_metric(values, number)
             yield family
 
 

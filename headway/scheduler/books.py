@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from headway.core.forecast import Flow
+from headway.core.placement import Shape
 from headway.core.plan import Planner
 from headway.core.queue import LineKey
 from headway.core.reservation import Running
@@ -29,6 +31,8 @@ class Books:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
+        self.flow = Flow()
+        """How fast attempts come to their end."""
         self._nodes: dict[int, dict[Task, Holding]] = {}
 
     def __len__(self) -> int:
@@ -45,6 +49,16 @@ class Books:
     def running_on(self, node: int) -> list[Running]:
         """What occupies a node, and until when at the latest."""
         return [Running(one.ends_by, one.line.shape) for one in self._nodes.get(node, {}).values()]
+
+    def holders(self, tenant: int, key: str, shape_of: Callable[[int], Shape]) -> list[int]:
+        """The tasks of a tenant that hold a concurrency key, oldest first."""
+        shapes = {n for n in self.shapes() if any(limit.key == key for limit in shape_of(n).concurrency)}
+        return sorted(
+            task
+            for holdings in self._nodes.values()
+            for (owner, task), one in holdings.items()
+            if owner == tenant and one.line.shape in shapes
+        )
 
     def shapes(self) -> set[int]:
         """The shapes of everything that runs."""
@@ -74,6 +88,7 @@ class Books:
             found.append(holding)
         now = self._now()
         for (line, express), count in gone.items():
+            self.flow.ended(planner.nodes, line.shape, count)
             planner.ended(node, line, count, now, express=express)
         return found
 

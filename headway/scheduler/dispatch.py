@@ -16,6 +16,7 @@ import structlog
 from headway.core.place import Placement
 from headway.core.placement import Shape
 from headway.core.plan import Planner
+from headway.core.queue import LineKey
 from headway.scheduler.books import Books, Holding
 from headway.scheduler.names import Names
 from headway.scheduler.refill import Refill
@@ -60,6 +61,10 @@ class Dispatching:
         self.epoch = 0
         self.dispatched = 0
         self._claiming: Counter[int] = Counter()
+        self.deferred: dict[LineKey, int] = {}
+        """How many tasks of each line wait for off-peak hours, as of the last look."""
+        self.released = 0
+        """How many of such have started since."""
         self.wake = asyncio.Event()
         self.low = asyncio.Event()
 
@@ -102,6 +107,8 @@ class Dispatching:
             self.low.set()
         if not placed:
             return 0
+        if self.deferred:
+            self._count_released(placed)
         shapes = [placement.key.shape for placement in placed]
         self._claiming.update(shapes)
         try:
@@ -114,6 +121,13 @@ class Dispatching:
         """The shapes of what is being claimed: in no line any more, and in no book yet."""
         self._claiming = +self._claiming
         return set(self._claiming)
+
+    def _count_released(self, placed: list[Placement]) -> None:
+        for placement in placed:
+            waited = min(self.deferred.get(placement.key, 0), len(placement.tasks))
+            if waited:
+                self.deferred[placement.key] -= waited
+                self.released += waited
 
     async def _learn_shapes(self) -> None:
         """Reads the shapes of lines that were never planned before."""

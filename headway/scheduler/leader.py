@@ -15,7 +15,6 @@ from collections.abc import Callable
 
 import structlog
 
-from headway.core.explain import Explanation, explain
 from headway.core.nodes import Nodes
 from headway.core.placement import NodeRoom
 from headway.core.plan import Planner
@@ -24,12 +23,15 @@ from headway.core.queue import LineKey, ReadyTask
 from headway.scheduler.books import Books, Holding
 from headway.scheduler.dispatch import Dispatching
 from headway.scheduler.endings import Endings, sound
+from headway.scheduler.hello import name_taken, wrong_hello
+from headway.scheduler.insight import Insight
 from headway.scheduler.names import Names
 from headway.scheduler.policies import Policies
 from headway.scheduler.refill import Refill
 from headway.scheduler.sessions import Session
 from headway.store.cluster import ClusterStore
 from headway.store.database import GONE, Row
+from headway.store.outlook import OutlookStore
 from headway.store.queue import QueueStore
 from headway.store.tasks import TaskStore
 from headway.wire import (
@@ -63,28 +65,11 @@ DUE_POLL_SECONDS = 5.0
 """How late a task is at most that another process scheduled while this one slept."""
 DUE_MAX = 2000
 FAULT_SECONDS = 1.0
-CAPACITY_MAX = 2**60
 _log = structlog.get_logger("headway.scheduler")
 
 
 class LeadershipLost(Exception):
     """Another server leads the pool now."""
-
-
-def _wrong_hello(hello: Hello) -> str | None:
-    """What cannot be in a hello, however it was meant."""
-    if not 0 < len(hello.node) <= 200 or "\0" in hello.node + hello.incarnation + hello.home:
-        return "a node's name has 1 to 200 characters and no NUL"
-    if not all(0 <= amount <= CAPACITY_MAX for amount in hello.capacity.values()):
-        return "a node's capacity is made of whole numbers from 0 on"
-    return None
-
-
-def _name_taken(name: str, seconds: float) -> str:
-    return (
-        f"another agent named {name!r} was here and may still run its tasks for {seconds:.0f} s; "
-        "give this one another --node name, or wait until it may not"
-    )
 
 
 class Leader:
@@ -98,6 +83,7 @@ class Leader:
         queue_store: QueueStore,
         task_store: TaskStore,
         policies: Policies,
+        outlooks: OutlookStore,
         ended: Callable[[list[tuple[int, int]]], None],
         chance: random.Random,
         now: Callable[[], float] = time.time,
@@ -124,6 +110,10 @@ class Leader:
             session_of=self._sessions.get,
             now=now,
         )
+        self.insight = Insight(
+            planner=self.planner, books=self.books, refill=self._refill, dispatching=self.dispatching, store=outlooks,
+            now=now,
+        )  # fmt: skip
         self.epoch = 0
         """The epoch led, 0 while standing by."""
         self._leads = asyncio.Event()
@@ -170,6 +160,7 @@ class Leader:
                     self._poll,
                     self._reap,
                     self._renew_nodes,
+                    lambda: self.insight.run(epoch),
                 ):  # fmt: skip
                     group.create_task(duty())
         finally:
@@ -268,7 +259,7 @@ class Leader:
         """Begins a node's session: settles what it says it runs against what the database says it owns."""
         if not await self._is_leading():
             return Refused("not_leader", "this server does not lead the pool; try again, or another server")
-        if wrong := _wrong_hello(session.hello):
+        if wrong := wrong_hello(session.hello):
             return Refused("bad_hello", wrong)
         if session.hello.node in self._settling:
             return Refused("name_taken", f"another session of {session.hello.node!r} is being settled; try again")
@@ -292,7 +283,7 @@ class Leader:
         before = await self._cluster.find_node(hello.node)
         is_another = before is not None and before.home != hello.home and before.lease_seconds > 0
         if before is not None and is_another and await self._cluster.owned_by([before.node]):
-            return Refused("name_taken", _name_taken(hello.node, before.lease_seconds))
+            return Refused("name_taken", name_taken(hello.node, before.lease_seconds))
         session.node = await self._join(hello)
         rows = await self._cluster.owned_by([session.node])
         same = before is not None and before.incarnation == hello.incarnation
@@ -432,10 +423,6 @@ class Leader:
             for line, task in await self._queue_store.release(back):
                 self._refill.offer(line, [task])
         self.dispatching.wake.set()
-
-    def why(self, line: LineKey, task: ReadyTask) -> Explanation | None:
-        """Why a ready task waits; None where another server leads the pool and knows."""
-        return explain(self.planner, line, task) if self.epoch else None
 
     def stop_soon(self, cancelled: list[tuple[Key, int]], dropped: list[int]) -> None:
         """Stops cancelled attempts on their nodes and forgets waiting ones."""

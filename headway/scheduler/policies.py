@@ -38,4 +38,5 @@ def _policy(rows: PolicyRows) -> Policy:
         peak_hysteresis=rows.pool.peak_hysteresis,
         promotion_margin_seconds=rows.pool.promotion_margin_ms / 1000,
         half_life_seconds=float(rows.pool.half_life_seconds),
+        demand_target=rows.pool.demand_target,
     )

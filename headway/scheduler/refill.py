@@ -7,6 +7,7 @@ where reading on will find it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 
 from headway.core.plan import Planner
@@ -18,6 +19,9 @@ LINE_TASKS = 4000
 LINE_TASKS_LEAST = 64
 HELD_TASKS = 64_000
 LINES_PER_READ = 256
+DEPTH_LINES = 16
+DEPTH_MAX = 20_000
+"""How many lines are counted at a time, and how far: 20,000 entries of the index are a few milliseconds."""
 
 
 class Refill:
@@ -29,12 +33,15 @@ class Refill:
         self._horizons: dict[LineKey, Horizon] = {}
         self._open: set[LineKey] = set()
         self._missed: set[LineKey] = set()
+        self._behind: dict[LineKey, int] = {}
+        self._measured: LineKey | None = None
 
     def clear(self) -> None:
         """Forgets all horizons; the next `discover` reads everything anew."""
         self._horizons.clear()
         self._open.clear()
         self._missed.clear()
+        self._behind.clear()
 
     async def discover(self) -> int:
         """Reads the prefix of every line that has ready tasks, whoever put them there; answers how many were new."""
@@ -54,6 +61,20 @@ class Refill:
         }
         return await self._read(wanting)
 
+    async def measure(self) -> None:
+        """Counts what waits in the database behind the horizons, up to a bound: it drifts with what other servers
+        accept."""
+        lines = sorted(self._open & self._horizons.keys())
+        start = bisect_right(lines, self._measured) if self._measured is not None else 0
+        some = (lines[start:] + lines[:start])[:DEPTH_LINES]
+        if some:
+            self._measured = some[-1]
+            self._behind.update(await self._store.ready_depths({key: self._horizons[key] for key in some}, DEPTH_MAX))
+
+    def behind(self, key: LineKey) -> int:
+        """How many tasks of a line wait in the database and are not held here, as far as known."""
+        return self._behind.get(key, 0) if key in self._open else 0
+
     @property
     def wanting(self) -> bool:
         """Whether some open line runs low."""
@@ -68,12 +89,14 @@ class Refill:
             within = [task for task in fresh if task <= horizon]
             if len(within) < len(fresh):
                 self._missed.add(key)
+                self._behind[key] = self._behind.get(key, 0) + len(fresh) - len(within)
             return self._queue.offer(key, within)
         line = self._queue.line(key)
         room = self._line_tasks() - (len(line) if line is not None else 0)
         inner = [task for task in fresh if task <= horizon]
         outer = [task for task in fresh if task > horizon]
         if len(outer) > room:
+            self._behind[key] = len(outer) - max(room, 0)
             outer = outer[: max(room, 0)]
             self._open.add(key)
             self._missed.add(key)
@@ -98,7 +121,10 @@ class Refill:
             read[key].append(task)
         new = 0
         for key, tasks in read.items():
-            new += self._queue.offer(key, tasks)
+            taken = self._queue.offer(key, tasks)
+            new += taken
+            if key in self._behind:
+                self._behind[key] = max(self._behind[key] - taken, 0)
             if len(tasks) >= most:
                 self._horizons[key] = tasks[-1]
                 self._open.add(key)
@@ -111,5 +137,6 @@ class Refill:
         return min(LINE_TASKS, max(HELD_TASKS // max(len(self._horizons), 1), LINE_TASKS_LEAST))
 
     def _forget(self, key: LineKey) -> None:
+        self._behind.pop(key, None)
         self._horizons.pop(key, None)
         self._open.discard(key)

@@ -112,6 +112,11 @@ def resume_name(name: str) -> Conversation[Thing]:
     return (yield from _tell("POST", _path("names", name) + ":resume"))
 
 
+def stats() -> Conversation[Thing]:
+    """Whether the pools have enough."""
+    return (yield from _one("/v1/stats"))
+
+
 def create_key(**said: object) -> Conversation[Thing]:
     """Makes a key (`tenant`, `role`, `label`); its secret is told this once."""
     return (yield from _tell("POST", "/v1/keys", said))

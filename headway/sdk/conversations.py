@@ -118,6 +118,11 @@ def attempts(task_id: str) -> Conversation[list[Attempt]]:
     return records.attempts((yield from ask(_get(_path(task_id) + "/attempts"))))
 
 
+def explain(task_id: str) -> Conversation[dict[str, object]]:
+    """Why a task waits, why it runs where it does, or how it ended."""
+    return records.anything((yield from ask(_get(_path(task_id) + "/explain"))))
+
+
 def cancel(task_id: str) -> Conversation[TaskRecord]:
     """Stops a task, or sees to it that it never starts."""
     return records.task((yield from ask(Request("POST", _path(task_id) + ":cancel"))))

@@ -20,6 +20,14 @@ class Reason(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+class Warned(msgspec.Struct, frozen=True):
+    """Something about an accepted task that its client should know."""
+
+    code: str = ""
+    message: str = ""
+    predicted_start: datetime | None = None
+
+
 class TaskRecord(msgspec.Struct, frozen=True):
     """A task as the server tells it."""
 
@@ -38,6 +46,7 @@ class TaskRecord(msgspec.Struct, frozen=True):
     result: object = None
     node: str | None = None
     tags: dict[str, str] = {}
+    warnings: list[Warned] = []
     raw: dict[str, object] = {}
 
     @property
@@ -75,6 +84,7 @@ class BatchItem(msgspec.Struct, frozen=True):
     index: int
     id: str | None = None
     error: dict[str, object] | None = None
+    warnings: list[Warned] = []
 
 
 class Batch(msgspec.Struct, frozen=True):

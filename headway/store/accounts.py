@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from decimal import Decimal
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import asyncpg
 import msgspec
@@ -20,6 +20,7 @@ from headway.store.statements import statements
 
 _SQL = statements("accounts")
 T = TypeVar("T")
+Admission = Literal["warn", "refuse"]
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -33,6 +34,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Most in use at once: `running` attempts, and resources by name."""
     resource_max: dict[str, int] | None
     """Most that one task may ask for; None: no bound."""
+    admission: Admission
+    """What becomes of a task that cannot start within its tolerance."""
     created_at: datetime
     changed_at: datetime
 
@@ -82,6 +85,7 @@ class PoolRow(msgspec.Struct, frozen=True):
     peak_hysteresis: float
     promotion_margin_ms: int
     half_life_seconds: int
+    demand_target: float
     changed_at: datetime
 
 
@@ -110,6 +114,7 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     urgent_share: float | UnsetType = UNSET
     quota: dict[str, int] | UnsetType = UNSET
     resource_max: dict[str, int] | UnsetType | None = UNSET
+    admission: Admission | UnsetType = UNSET
 
 
 class TierChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +136,7 @@ class PoolChange(msgspec.Struct, frozen=True, kw_only=True):
     peak_hysteresis: float | UnsetType = UNSET
     promotion_margin_ms: int | UnsetType = UNSET
     half_life_seconds: int | UnsetType = UNSET
+    demand_target: float | UnsetType = UNSET
 
 
 class PolicyRows(msgspec.Struct, frozen=True):

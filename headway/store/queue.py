@@ -106,19 +106,13 @@ class QueueStore:
 
     async def ready_after(self, lines: dict[LineKey, Horizon], most: int) -> list[tuple[LineKey, ReadyTask]]:
         """Up to `most` ready tasks of each line behind its horizon, in order."""
-        keys, horizons = list(lines), list(lines.values())
-        rows = await self._database.fetch(
-            _SQL["ready_after"],
-            self._pool,
-            [key.tenant for key in keys],
-            [key.lane for key in keys],
-            [key.shape for key in keys],
-            [horizon[0] for horizon in horizons],
-            [horizon[1] for horizon in horizons],
-            [horizon[2] for horizon in horizons],
-            most,
-        )
+        rows = await self._database.fetch(_SQL["ready_after"], self._pool, *_lines(lines), most)
         return [(LineKey(t, lane, shape), ReadyTask(start, cap, i)) for t, lane, shape, i, start, cap in rows]
+
+    async def ready_depths(self, lines: dict[LineKey, Horizon], most: int) -> dict[LineKey, int]:
+        """How many ready tasks of each line wait behind its horizon, counted up to `most`."""
+        rows = await self._database.fetch(_SQL["ready_depths"], self._pool, *_lines(lines), most)
+        return {LineKey(row["tenant"], row["lane"], row["shape"]): row["tasks"] for row in rows}
 
     async def owned(self) -> list[Owned]:
         """All attempts that nodes own."""
@@ -152,6 +146,19 @@ class QueueStore:
 def _columns(keys: Iterable[Key]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     tenants, ids, attempts = zip(*keys, strict=True)
     return tenants, ids, attempts
+
+
+def _lines(lines: dict[LineKey, Horizon]) -> tuple[list[object], ...]:
+    """Lines with their horizons, as columns."""
+    keys, horizons = list(lines), list(lines.values())
+    return (
+        [key.tenant for key in keys],
+        [key.lane for key in keys],
+        [key.shape for key in keys],
+        [horizon[0] for horizon in horizons],
+        [horizon[1] for horizon in horizons],
+        [horizon[2] for horizon in horizons],
+    )
 
 
 def _ready_again(rows: list[Row]) -> list[tuple[LineKey, ReadyTask]]:

@@ -106,7 +106,7 @@ def test_a_file_that_two_pages_show_is_the_same_on_both():
 
 
 def test_the_metrics_are_those_the_server_has(dev: Dev):
-    there = set(re.findall(r"^(headway_\w+) ", dev.http.get("/metrics").text, re.MULTILINE))
+    there = set(re.findall(r"^(headway_\w+)[ {]", dev.http.get("/metrics").text, re.MULTILINE))
     assert {pages.code(row[0]) for row in pages.table(OPERATIONS_PAGE, "metric")} == there
 
 

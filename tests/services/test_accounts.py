@@ -119,7 +119,7 @@ async def test_a_tenant_is_made_once_listed_and_changed(town: Town):
 
 
 WRONG: list[tuple[str, str, dict[str, object], list[str]]] = [
-    ("POST", "/v1/tenants", {}, [""]),
+    ("POST", "/v1/tenants", {}, ["name"]),
     ("POST", "/v1/tenants", {"name": "a", "colour": 1}, ["colour"]),
     ("POST", "/v1/tenants", {"name": "a/b", "plan": "no one"}, ["name", "plan"]),
     ("POST", "/v1/tenants", {"name": "x" * 64}, ["name"]),

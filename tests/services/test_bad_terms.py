@@ -19,7 +19,7 @@ BAD: list[tuple[dict[str, object], str, str]] = [
     ({"constraints": [IS_A, IS_B]}, "constraints[1]", "drop one"),
     ({"constraints": [IS_A, {**IS_A, "op": "!="}]}, "constraints[1]", "'zone = a'"),
     ({"constraints": [{"label": LONG, "op": "exists"}]}, "constraints[0].label", "1 to 200"),
-    ({"constraints": [{"label": "zone", "values": [LONG]}]}, "constraints[0].label", "200"),
+    ({"constraints": [{"label": "zone", "values": [LONG]}]}, "constraints[0].values", "200"),
     ({"tier": "gold"}, "tier", "there are: basic, premium, regular"),
     ({"tier": LONG}, "tier", "there are: basic"),
     ({"resources": {"cpu": -1}}, "resources.cpu", "at least 0"),

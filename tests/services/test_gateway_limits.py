@@ -21,12 +21,14 @@ from headway.gateway import connection, submitting
 from headway.gateway.admission import Admission
 from headway.gateway.arrays import item_bounds
 from headway.gateway.auth import Caller
+from headway.gateway.insight import Elsewhere, Insight
 from headway.gateway.issuing import Issuing
 from headway.gateway.known_nodes import KnownNodes
 from headway.gateway.problems import Problem
 from headway.store.accounts import AccountStore
 from headway.store.cluster import ClusterStore
 from headway.store.database import GONE
+from headway.store.outlook import OutlookStore
 from tests.services.serving import TRUE, Serving, a_server
 from tests.store.shop import Shop
 
@@ -258,7 +260,13 @@ async def test_shapes_are_forgotten_between_calls_and_not_within(shop: Shop, mon
     monkeypatch.setattr(admission_module, "SHAPES_MAX", 5)
     issuing = Issuing(shop.cluster, "test")
     await issuing.start()
-    admission = Admission(AccountStore(shop.database, 1), shop.tasks, issuing, KnownNodes(shop.cluster))
+    admission = Admission(
+        AccountStore(shop.database, 1),
+        shop.tasks,
+        issuing,
+        KnownNodes(shop.cluster),
+        Insight(Elsewhere(), OutlookStore(shop.database, 1)),
+    )
     for low in (0, 7, 3):
         said = [Submission(command=["x"], resources={"cpu": cpu}) for cpu in range(low + 1, low + 10)]
         rows = await admission.admit(Caller(1, "client", "key:x"), said)

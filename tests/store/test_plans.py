@@ -16,7 +16,8 @@ from tests.store.shop import TENANT, Shop
 
 HOT = [
     "queue.claim", "queue.start", "queue.release", "queue.finish", "queue.try_again", "queue.cancel",
-    "queue.promote_due", "queue.ready_keys", "queue.ready_after", "queue.tries", "tasks.get", "tasks.finished",
+    "queue.promote_due", "queue.ready_keys", "queue.ready_after", "queue.ready_depths", "queue.tries", "tasks.get",
+    "tasks.finished",
 ]  # fmt: skip
 BIG_TABLES = ("queue", "task", "attempt")
 

@@ -37,8 +37,9 @@ returning to_json(t)
 
 -- name: create_plan
 -- What the JSON does not mention bounds nothing.
-insert into plan as p (name, tiers, urgent_share, quota, resource_max)
-select $1, n.tiers, coalesce(n.urgent_share, 0.25), coalesce(n.quota, '{}'), n.resource_max
+insert into plan as p (name, tiers, urgent_share, quota, resource_max, admission)
+select $1, n.tiers, coalesce(n.urgent_share, 0.25), coalesce(n.quota, '{}'), n.resource_max,
+       coalesce(n.admission, 'warn')
 from json_populate_record(null::plan, $2) as n
 on conflict do nothing
 returning to_json(p)
@@ -52,8 +53,8 @@ select to_json(p) from plan p where name = $1
 -- name: change_plan
 -- What the JSON does not mention stays.
 update plan as p
-set (tiers, urgent_share, quota, resource_max, changed_at) = (
-    select n.tiers, n.urgent_share, n.quota, n.resource_max, clock_now()
+set (tiers, urgent_share, quota, resource_max, admission, changed_at) = (
+    select n.tiers, n.urgent_share, n.quota, n.resource_max, n.admission, clock_now()
     from json_populate_record(p, $2) as n)
 where p.name = $1
 returning to_json(p)
@@ -107,8 +108,9 @@ select to_json(p) from pool p where name = $1
 -- name: change_pool
 -- What the JSON does not mention stays.
 update pool as p
-set (paused, peak_line, peak_hysteresis, promotion_margin_ms, half_life_seconds, changed_at) = (
-    select n.paused, n.peak_line, n.peak_hysteresis, n.promotion_margin_ms, n.half_life_seconds, clock_now()
+set (paused, peak_line, peak_hysteresis, promotion_margin_ms, half_life_seconds, demand_target, changed_at) = (
+    select n.paused, n.peak_line, n.peak_hysteresis, n.promotion_margin_ms, n.half_life_seconds, n.demand_target,
+           clock_now()
     from json_populate_record(p, $2) as n)
 where p.name = $1
 returning to_json(p)

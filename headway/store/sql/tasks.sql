@@ -29,9 +29,9 @@ select pg_notify('headway_ready', $1)
 with wanted as materialized (
     select $1::smallint as pool, $2::int as tenant, w.* from unnest($3::bigint[]) as w (id)
 )
-select t.id, t.name, t.kind, t.lane, t.tier, t.script, t.script_path, t.spec, t.submitted_by, t.submitted_at,
+select t.tenant, t.id, t.name, t.kind, t.lane, t.tier, t.script, t.script_path, t.spec, t.submitted_by, t.submitted_at,
        coalesce(q.eligible_at, t.eligible_at) as eligible_at, t.delay_tolerance_ms, t.execution_cap_ms, t.cap_grace_ms,
-       t.max_attempts, q.state, q.attempt as queue_attempt, q.start_by, q.claimed_at, q.started_at as running_since,
+       t.max_attempts, q.state, q.shape, q.attempt as queue_attempt, q.start_by, q.claimed_at, q.started_at as running_since,
        q.failures, q.losses, coalesce(n.name, o.node_name) as node_name, o.attempt, o.outcome, o.status, o.exit_code, o.started_at,
        o.finished_at, o.code, o.message, o.result, o.attempts
 from wanted

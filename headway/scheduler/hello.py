@@ -1,0 +1,24 @@
+"""What an agent that says hello is refused for, and how it is told."""
+
+from __future__ import annotations
+
+from headway.wire import Hello
+
+CAPACITY_MAX = 2**60
+
+
+def wrong_hello(hello: Hello) -> str | None:
+    """What cannot be in a hello, however it was meant."""
+    if not 0 < len(hello.node) <= 200 or "\0" in hello.node + hello.incarnation + hello.home:
+        return "a node's name has 1 to 200 characters and no NUL"
+    if not all(0 <= amount <= CAPACITY_MAX for amount in hello.capacity.values()):
+        return "a node's capacity is made of whole numbers from 0 on"
+    return None
+
+
+def name_taken(name: str, seconds: float) -> str:
+    """What an agent is told whose name another one may still be running tasks under."""
+    return (
+        f"another agent named {name!r} was here and may still run its tasks for {seconds:.0f} s; "
+        "give this one another --node name, or wait until it may not"
+    )
