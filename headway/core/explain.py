@@ -274,7 +274,8 @@ def _no_room(planner: Planner, number: int, rooms: list[NodeRoom], task: ReadyTa
     """Why no node takes it now: kept for another one, or the node that misses least and what it misses."""
     shape, footprint = planner.nodes.shape(number), planner.nodes.footprint(number)
     roomy = [room for room in rooms if room.fitting(shape, 1) or room.window_left(shape)]
-    if any(room.lets_in(footprint.number, task.cap_ms, now) for room in roomy):
+    nodes = planner.nodes
+    if any(room.lets_in(footprint.number, task.cap_ms, now) or not nodes.is_kept_still(room) for room in roomy):
         return
     if roomy:
         room = min(roomy, key=lambda room: room.kept_from)

@@ -8,6 +8,7 @@ where in that log the last one stopped. So a placement on a full pool costs the 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 import msgspec
 
@@ -17,6 +18,8 @@ from headway.core.resources import give, take
 LOOK_AT = 6
 """How many nodes with room are compared for one placement; of thousands, more buys nothing."""
 LOG_LEAST = 4096
+NEWS_MAX = 64
+"""How many nodes that were just vacated are looked at to see whether somebody need not wait for the one kept for it."""
 
 _encode = msgspec.json.Encoder(order="deterministic").encode
 
@@ -161,6 +164,11 @@ class Nodes:
             self._kept.remove(room)
             self._vacated[room] = None
 
+    @property
+    def is_vacated(self) -> bool:
+        """Whether some node may have more room than when `freshly_vacated` was last asked."""
+        return bool(self._vacated)
+
     def freshly_vacated(self) -> list[NodeRoom]:
         """The nodes that may have more room than when this was last asked; from now on looks will find them."""
         if not self._vacated:
@@ -197,6 +205,10 @@ class Nodes:
     def footprint(self, number: int) -> Footprint:
         """What a known shape asks of a node."""
         return self._print_of[number]
+
+    def by_number(self, number: int) -> Footprint:
+        """A footprint by its own number."""
+        return self._by_number[number]
 
     def forget_shapes(self, but: set[int]) -> list[Footprint]:
         """Drops the shapes that nothing waits or runs in; answers the footprints that went with them."""
@@ -262,6 +274,17 @@ class Nodes:
     def is_kept_from(self, footprint: Footprint) -> bool:
         """Whether some node has room for it that is kept for others: a shorter cap may yet be let in."""
         return any(room.has_room(footprint.shape) and room.could_run(footprint.shape) for room in self._kept)
+
+    def is_kept_still(self, room: NodeRoom) -> bool:
+        """Whether those a node is kept for have no room yet, there or elsewhere. Once they have, it is only their turn
+        that is awaited: the next round ends the reservation, whether they start or something else stops them."""
+        if room.kept_for is None:
+            return False
+        keeper = self._by_number[room.kept_for]
+        return not keeper.is_open and not any(
+            (one.has_room(keeper.shape) or one.window_left(keeper.shape)) and one.could_run(keeper.shape)
+            for one in (room, *islice(self._vacated, NEWS_MAX))
+        )
 
     def _kept_room(self, footprint: Footprint, cap_ms: int, now: float) -> NodeRoom | None:
         shape = footprint.shape

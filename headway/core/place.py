@@ -121,6 +121,10 @@ class Placing:
                 return fewer, by
         return allowed, blocker
 
+    def may_start(self, line: Line, now: float) -> bool:
+        """Whether only room is what a line waits for."""
+        return self._allowed(line.key, line.shape, 1, now)[0] > 0
+
     def paused_name(self, key: LineKey) -> str | None:
         """The paused name that holds a line, if one does."""
         hold = self._nodes.shape(key.shape).hold if self._nodes.knows(key.shape) else ()

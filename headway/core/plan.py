@@ -224,13 +224,28 @@ class Planner:
             return []
         self._settle(now)
         placed: list[Placement] = []
-        most -= self._plan_express(now, most, placed)
-        most -= self._plan_periodic(now, most, placed)
-        most -= self._plan_fair(self._fair, now, most, placed)
-        self._observe_peak()
-        self._plan_offpeak(now, most, placed)
+        most -= self._plan_all(now, most, placed)
+        while most > 0 and self._ends_reservations():
+            self._reopen()
+            most -= self._plan_all(now, most, placed)
         self._reserve(now)
         return placed
+
+    def _plan_all(self, now: float, most: int, placed: list[Placement]) -> int:
+        """Every order once, the more pressing first."""
+        left = most
+        left -= self._plan_express(now, left, placed)
+        left -= self._plan_periodic(now, left, placed)
+        left -= self._plan_fair(self._fair, now, left, placed)
+        self._observe_peak()
+        left -= self._plan_offpeak(now, left, placed)
+        return most - left
+
+    def _ends_reservations(self) -> bool:
+        """Whether a node is kept no longer: it was served, or those it was kept for had room and something else stops
+        them. Then those who were kept out have their turn in the same round."""
+        self.reservations.end_unwanted()
+        return self.nodes.is_vacated
 
     def _reopen(self) -> None:
         """Whatever may go where a node was vacated since takes part again."""
@@ -311,14 +326,15 @@ class Planner:
             count += self._take_turn(order, turn, wanted, now, placed)
         return count
 
-    def _plan_offpeak(self, now: float, most: int, placed: list[Placement]) -> None:
+    def _plan_offpeak(self, now: float, most: int, placed: list[Placement]) -> int:
         """Off-peak work starts while the pool is under the line, one run at a time: each moves the utilization."""
-        order = self._offpeak
-        while most > 0 and not self.peak.is_peak and (turn := order.next()) is not None:
+        order, count = self._offpeak, 0
+        while count < most and not self.peak.is_peak and (turn := order.next()) is not None:
             room = self._below_peak(turn[2].shape)
-            wanted = turn[2].run_until(turn[3], min(most, room, self._turn_length(order, turn)))
-            most -= self._take_turn(order, turn, wanted, now, placed)
+            wanted = turn[2].run_until(turn[3], min(most - count, room, self._turn_length(order, turn)))
+            count += self._take_turn(order, turn, wanted, now, placed)
             self._observe_peak()
+        return count
 
     def _take_turn(self, order: FairOrder, turn: FairTurn, wanted: int, now: float, placed: list[Placement]) -> int:
         line = turn[2]
@@ -400,6 +416,8 @@ class Planner:
         self._lines.pop(line.key, None)
         if line.parked is not None:
             self._parking.leave(line)
+        if line.is_known and len(self.reservations) and not line.footprint.is_open:
+            self._first_of(line.footprint)  # which ends what is kept for nobody
 
     def _unpark(self, blockers: Iterable[Blocker]) -> None:
         for line in self._parking.release(blockers):
@@ -442,6 +460,7 @@ class Planner:
                 is_passed
                 and self._placing.placed > footprint.placed_then
                 and (line := self._first_of(footprint)) is not None
+                and self._placing.may_start(line, now)
             ):
                 self.reservations.make(footprint, line.key, line.key.shape, now)
 
@@ -453,8 +472,8 @@ class Planner:
                 yield footprint, line
 
     def _first_of(self, footprint: Footprint) -> Line | None:
-        """Whose turn it is in a closed footprint."""
-        for order in self._orders:
+        """Whose turn it is in a closed footprint. What waits for the peak to end has none."""
+        for order in self._orders[: 3 if self.peak.is_peak else 4]:
             line = order.first_of(footprint)
             if line is not None:
                 return line

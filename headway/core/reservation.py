@@ -73,6 +73,11 @@ class Reservations:
         if room is not None and room.kept_for == footprint.number:
             self._nodes.release(room)
 
+    def end_unwanted(self) -> None:
+        """Nothing is kept for a footprint that is open when a round is over: all of it that may start has."""
+        for number in [number for number in self._kept if self._nodes.by_number(number).is_open]:
+            self.end(self._nodes.by_number(number))
+
     def end_all(self) -> None:
         """Nothing is kept any more."""
         for kept in self._kept.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -13,6 +13,7 @@ from headway.core.limits import Concurrency, Rate
 from headway.core.placement import Shape
 from headway.core.policy import Plan, Policy
 from headway.core.queue import LineKey
+from tests.core.cases import cases
 from tests.core.test_plan import BIG, CALL, FAR, GOLD, SMALL, Cluster
 
 
@@ -213,7 +214,7 @@ def relieve(cluster: Cluster, code: str, shape: Shape) -> None:
     cluster.planner.set_policy(policy)
 
 
-@settings(max_examples=400, deadline=None)
+@cases(400)
 @given(waiting, sizes, policies, st.data())
 def test_what_is_named_holds_the_task_and_whoever_takes_it_away_starts_it_or_changes_the_code(
     tasks: list[tuple[Shape, int, Lane, float]], nodes: list[tuple[int, int]], policy: Policy, data: st.DataObject

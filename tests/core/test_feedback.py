@@ -11,6 +11,7 @@ from headway.core.placement import Shape
 from headway.core.policy import Policy
 from headway.core.queue import LineKey
 from headway.core.resources import fits, give
+from tests.core.cases import cases
 from tests.core.test_plan import Cluster
 
 LONG = Shape("command", {"cpu": 1000, "memory": 100}, "basic", preemptible=True)
@@ -141,6 +142,7 @@ def test_what_ended_is_paused_no_more():
 runs = st.lists(st.tuples(st.floats(0, 900), st.integers(0, 3)), min_size=1, max_size=12)
 
 
+@cases(300)
 @given(runs, st.integers(1, 6), st.integers(0, 900), st.sampled_from(["urgent", "short", "patient"]))
 def test_whoever_is_paused_may_be_and_their_leaving_makes_the_room(
     ages: list[tuple[float, int]], cpu: int, memory: int, kind: str

@@ -17,6 +17,7 @@ from headway.core.plan import Planner
 from headway.core.policy import Plan, Policy
 from headway.core.queue import LineKey, ReadyTask
 from headway.core.reservation import Running
+from tests.core.cases import cases
 
 SMALL = Shape("command", {"cpu": 500}, "basic")
 BIG = Shape("command", {"cpu": 4000}, "premium")
@@ -325,6 +326,7 @@ waiting = st.lists(
 sizes = st.lists(st.tuples(st.integers(0, 9000), st.integers(0, 4), st.integers(0, 6)), min_size=1, max_size=5)
 
 
+@cases(300)
 @given(waiting, sizes, st.integers(1, 50), st.data())
 def test_no_task_starts_twice_none_is_lost_and_no_node_is_overbooked(
     tasks: list[tuple[Shape, int, Lane, float]], nodes: list[tuple[int, int, int]], most: int, data: st.DataObject
@@ -353,6 +355,7 @@ def test_no_task_starts_twice_none_is_lost_and_no_node_is_overbooked(
         assert key
 
 
+@cases(200)
 @given(waiting)
 def test_everything_starts_in_the_end_when_there_is_room_in_the_end(tasks: list[tuple[Shape, int, Lane, float]]):
     cluster = Cluster().node(1, cpu=8000, workers=2)
