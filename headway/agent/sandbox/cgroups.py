@@ -1,0 +1,450 @@
+"""Control groups, v1, v2 and the hybrids of both: limits, usage, freeze, and a kill that nothing escapes.
+
+`Cgroups.found()` looks once at what this machine lets us do and makes a room of its own for this agent; `create` then
+makes one `Group` per attempt. Whatever cannot be had is in `missing` with its reason: a limit is never dropped in
+silence. A group is a directory in each hierarchy that carries something we use. In a hybrid the v2 hierarchy often
+has no controllers; its freeze and kill are used all the same, and the limits are set in v1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path("/sys/fs/cgroup")
+OWN = Path("/proc/self/cgroup")
+LIMITS = ("cpu", "memory", "pids")
+PERIOD_US = 100_000
+QUOTA_US_MIN = 1_000
+SHARES = (2, 262_144)
+WEIGHTS = (1, 10_000)
+SIGKILL = 9
+ROUNDS_MAX = 50
+FREEZE_SECONDS = 2.0
+_V1_FILES = {
+    "cpu": "cpu.cfs_quota_us",
+    "cpuacct": "cpuacct.usage",
+    "memory": "memory.limit_in_bytes",
+    "pids": "pids.max",
+    "freezer": "freezer.state",
+}
+
+
+class CgroupFault(OSError):
+    """The kernel refused something; the message says what and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What an attempt may use. None: no limit of that kind."""
+
+    cpu_milli: int | None = None
+    """How much it may burn: 1000 is one core."""
+    cpu_weight_milli: int | None = None
+    """How much it gets when all want more than there is."""
+    memory_bytes: int | None = None
+    pids: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an attempt used so far; None is not known here."""
+
+    cpu_user: float | None = None
+    cpu_system: float | None = None
+    memory_peak: int | None = None
+    oom_kills: int = 0
+    pids_refused: int = 0
+
+
+@dataclass(slots=True)
+class Group:
+    """One attempt's control group. `places` says in which directory each controller (and `v2`) has it."""
+
+    name: str
+    places: Mapping[str, Path]
+    is_v2: frozenset[str]
+    """Which controllers are in the v2 hierarchy."""
+    _procs: list[str] = field(default_factory=list[str])
+
+    # ── who is in it ────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def joins(self) -> list[str]:
+        """The files that a process writes its number (or 0: itself) to in order to be in it."""
+        if not self._procs:
+            self._procs = [f"{place}/cgroup.procs" for place in dict.fromkeys(self.places.values())]
+        return self._procs
+
+    def add(self, pid: int) -> None:
+        """Moves a process in. What it forked before stays where it is; what it forks from now on is in."""
+        body = str(pid).encode()
+        for path in self.joins:
+            _write(path, body)
+
+    def pids(self) -> list[int]:
+        """Every process in it, as our own process namespace numbers them."""
+        found: set[int] = set()
+        for path in self.joins:
+            with contextlib.suppress(OSError):
+                found |= {int(word) for word in _read(path).split()}
+        return sorted(found - {0})
+
+    # ── stop, go on, end ────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def can_freeze(self) -> bool:
+        """Whether the kernel can freeze it; if not, SIGSTOP has to do."""
+        return self._freezer is not None
+
+    def freeze(self) -> bool:
+        """Stops every process of it where it stands; True when all of them stand. Their memory stays."""
+        return self._freeze(b"1", b"FROZEN")
+
+    def thaw(self) -> bool:
+        """Lets them go on."""
+        return self._freeze(b"0", b"THAWED")
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether all of it stands still now."""
+        place = self._freezer
+        if place is None:
+            return False
+        if place.name == "cgroup.freeze":
+            return b"frozen 1" in _read(str(place.parent / "cgroup.events"))
+        return _read(str(place)).strip() == b"FROZEN"
+
+    def kill(self) -> None:
+        """SIGKILL to everything in it, however often it forks and whatever sessions it made; frozen or not."""
+        v2 = self.places.get("v2")
+        if v2 is not None and _try_write(str(v2 / "cgroup.kill"), b"1"):
+            return
+        for _ in range(ROUNDS_MAX):
+            pids = self.pids()
+            if not pids:
+                return
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, SIGKILL)
+            self.thaw()  # v1: what is frozen does not die before it is thawed
+
+    def is_empty(self) -> bool:
+        """Whether nobody is left in it."""
+        return not self.pids()
+
+    def wait_empty(self, seconds: float = FREEZE_SECONDS) -> bool:
+        """Waits, blocking, for what was killed to be gone: a few milliseconds unless it hangs in the kernel."""
+        give_up = time.monotonic() + seconds
+        while not self.is_empty():
+            if time.monotonic() > give_up:
+                return False
+            select.select([], [], [], 0.001)
+        return True
+
+    def remove(self) -> bool:
+        """Removes it; False when somebody is still in it (a killed process takes its time): try again later."""
+        gone = True
+        for place in dict.fromkeys(self.places.values()):
+            try:
+                place.rmdir()
+            except FileNotFoundError:
+                pass
+            except OSError:
+                gone = False
+        return gone
+
+    # ── limits and usage ────────────────────────────────────────────────────────────────────────────────────
+
+    def limit(self, limits: Limits) -> None:
+        """Sets limits; what no controller is there for was reported by `Cgroups.missing` when the agent began."""
+        for controller, file, text in _settings(limits, self.is_v2):
+            place = self.places.get(controller)
+            if place is not None:
+                _write(str(place / file), text)
+        if limits.memory_bytes is not None and "memory" in self.places:
+            self._forbid_swap(limits.memory_bytes)
+
+    def usage(self) -> Usage:
+        """What it used."""
+        user, system = self._cpu()
+        return Usage(user, system, self._memory_peak(), self._oom_kills(), self._pids_refused())
+
+    def _freeze(self, v2: bytes, v1: bytes) -> bool:
+        place = self._freezer
+        if place is None:
+            return False
+        wanted = v2 == b"1"
+        _write(str(place), v2 if place.name == "cgroup.freeze" else v1)
+        give_up = time.monotonic() + FREEZE_SECONDS
+        while self.is_frozen is not wanted:  # a few microseconds, unless a process is in an uninterruptible wait
+            if time.monotonic() > give_up:
+                return False
+            select.select([], [], [], 0.0005)
+        return True
+
+    @property
+    def _freezer(self) -> Path | None:
+        if "v2" in self.places:
+            return self.places["v2"] / "cgroup.freeze"
+        if "freezer" in self.places:
+            return self.places["freezer"] / "freezer.state"
+        return None
+
+    def _forbid_swap(self, memory: int) -> None:
+        place = self.places["memory"]
+        if "memory" in self.is_v2:
+            _try_write(str(place / "memory.swap.max"), b"0")
+            _try_write(str(place / "memory.oom.group"), b"1")
+        else:
+            _try_write(str(place / "memory.memsw.limit_in_bytes"), str(memory).encode())
+
+    def _cpu(self) -> tuple[float | None, float | None]:
+        v2 = self.places.get("v2")
+        if v2 is not None and (found := _pairs(str(v2 / "cpu.stat"))) and "user_usec" in found:
+            return found["user_usec"] / 1e6, found["system_usec"] / 1e6
+        place = self.places.get("cpuacct")
+        if place is None:
+            return None, None
+        ticks = os.sysconf("SC_CLK_TCK")
+        found = _pairs(str(place / "cpuacct.stat"))
+        return found.get("user", 0) / ticks, found.get("system", 0) / ticks
+
+    def _memory_peak(self) -> int | None:
+        place = self.places.get("memory")
+        if place is None:
+            return None
+        file = "memory.peak" if "memory" in self.is_v2 else "memory.max_usage_in_bytes"
+        with contextlib.suppress(OSError, ValueError):  # memory.peak: since Linux 5.19
+            return int(_read(str(place / file)))
+        return None
+
+    def _oom_kills(self) -> int:
+        place = self.places.get("memory")
+        if place is None:
+            return 0
+        file = "memory.events" if "memory" in self.is_v2 else "memory.oom_control"
+        return _pairs(str(place / file)).get("oom_kill", 0)
+
+    def _pids_refused(self) -> int:
+        place = self.places.get("pids")
+        return 0 if place is None else _pairs(str(place / "pids.events")).get("max", 0)
+
+
+@dataclass(slots=True)
+class Cgroups:
+    """The agent's room: a directory in every hierarchy it may use, with one group per attempt in it."""
+
+    kind: str
+    """`v2`, `v1`, `hybrid` or `none`."""
+    parents: dict[str, Path]
+    is_v2: frozenset[str]
+    missing: dict[str, str]
+    """What of cpu, memory, pids, freeze and kill cannot be had, and why."""
+
+    @classmethod
+    def found(cls, room: str, root: Path = ROOT, own: Path = OWN) -> Cgroups:
+        """What there is; makes the directory `room` in every hierarchy that may be used. Never raises."""
+        kind = kind_of(root)
+        if kind == "none":
+            why = f"no control groups are mounted at {root}"
+            return cls(kind, {}, frozenset(), dict.fromkeys((*LIMITS, "freeze", "kill"), why))
+        parents: dict[str, Path] = {}
+        missing: dict[str, str] = {}
+        is_v2: set[str] = set()
+        for controller, place, is_second in _places(kind, root, own):
+            why = _make_room(place, room, controller, is_second)
+            if why:
+                missing[controller] = why
+            else:
+                parents[controller] = place / room
+                is_v2 |= {controller} if is_second else set()
+        return cls(kind, parents, frozenset(is_v2), _what_is_missing(parents, missing, kind))
+
+    def create(self, name: str, limits: Limits) -> Group:
+        """A group of its own for one attempt. Raises CgroupFault when the kernel refuses what it offered before."""
+        places = {controller: parent / name for controller, parent in self.parents.items()}
+        for place in dict.fromkeys(places.values()):
+            try:
+                place.mkdir()
+            except FileExistsError:
+                pass
+            except OSError as error:
+                raise CgroupFault(error.errno, f"cannot make {place}: {error.strerror}") from error
+        group = Group(name, places, self.is_v2)
+        group.limit(limits)
+        return group
+
+    def left(self) -> Iterator[Group]:
+        """The groups that are there: at its start, an agent ends what its last incarnation left."""
+        there = [parent for parent in self.parents.values() if parent.is_dir()]
+        names = {one.name for parent in there for one in parent.iterdir() if one.is_dir()}
+        for name in sorted(names):
+            places = {controller: parent / name for controller, parent in self.parents.items()}
+            yield Group(name, {c: place for c, place in places.items() if place.is_dir()}, self.is_v2)
+
+    def close(self) -> None:
+        """Kills and removes everything in the room, and the room."""
+        for group in self.left():
+            group.kill()
+            group.wait_empty()
+            group.remove()
+        for parent in dict.fromkeys(self.parents.values()):
+            with contextlib.suppress(OSError):
+                parent.rmdir()
+
+
+def kind_of(root: Path = ROOT) -> str:
+    """How control groups are mounted here."""
+    if (root / "cgroup.controllers").exists():
+        return "v2"
+    first = any((root / name).is_dir() for name in LIMITS)
+    if (root / "unified" / "cgroup.controllers").exists():
+        return "hybrid" if first else "v2"
+    return "v1" if first else "none"
+
+
+def _places(kind: str, root: Path, own: Path) -> Iterator[tuple[str, Path, bool]]:
+    """For each controller: where our own process is in its hierarchy, and whether that one is v2."""
+    lines = [line.split(":", 2) for line in own.read_text().splitlines()]
+    mine = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}
+    second = root if (root / "cgroup.controllers").exists() else root / "unified"
+    offered: set[str] = set()
+    if kind in ("v2", "hybrid"):
+        place = _within(second, mine.get("", ""))
+        offered = set(_words(place / "cgroup.controllers"))
+        yield "v2", place, True
+        for controller in LIMITS:
+            if controller in offered:
+                yield controller, place, True
+    if kind in ("v1", "hybrid"):
+        for controller in _V1_FILES:
+            if controller not in offered and (root / controller).is_dir():
+                if controller == "freezer" and kind == "hybrid":
+                    continue
+                yield controller, _within(root / controller, mine.get(controller, "")), False
+
+
+def _make_room(place: Path, room: str, controller: str, is_v2: bool) -> str:
+    """Makes the agent's directory, and says why it cannot."""
+    try:
+        if is_v2 and controller != "v2":
+            _enable(place, controller)
+        (place / room).mkdir(exist_ok=True)
+        if is_v2 and controller != "v2":
+            _enable(place / room, controller)
+        probe = "cgroup.procs" if is_v2 else _V1_FILES[controller]
+        if not os.access(place / room / probe, os.W_OK):
+            return f"{place / room / probe} cannot be written"
+    except OSError as error:
+        return f"{place}: {error.strerror or error}; give the agent a group of its own (systemd: Delegate=yes)"
+    return ""
+
+
+def _enable(place: Path, controller: str) -> None:
+    """Hands a controller down. A group that has processes must not, unless it is the root: they move into a leaf."""
+    control = place / "cgroup.subtree_control"
+    if controller in _words(control):
+        return
+    try:
+        _write(str(control), f"+{controller}".encode())
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        leaf = place / "headway-agent"
+        leaf.mkdir(exist_ok=True)
+        for pid in _words(place / "cgroup.procs"):
+            _try_write(str(leaf / "cgroup.procs"), pid.encode())
+        _write(str(control), f"+{controller}".encode())
+
+
+def _what_is_missing(parents: Mapping[str, Path], missing: Mapping[str, str], kind: str) -> dict[str, str]:
+    found = {
+        controller: missing.get(controller, f"this machine ({kind}) has no {controller} controller")
+        for controller in LIMITS
+        if controller not in parents
+    }
+    second = parents.get("v2")
+    if second is None and "freezer" not in parents:
+        found["freeze"] = missing.get("v2", missing.get("freezer", "no freezer"))
+    if second is None and not parents:
+        found["kill"] = missing.get("v2", "no group of its own")
+    return found
+
+
+def _settings(limits: Limits, is_v2: frozenset[str]) -> Iterator[tuple[str, str, bytes]]:
+    """Controller, file and text for each limit."""
+    if limits.cpu_milli is not None:
+        quota = max(QUOTA_US_MIN, limits.cpu_milli * PERIOD_US // 1000)
+        if "cpu" in is_v2:
+            yield "cpu", "cpu.max", f"{quota} {PERIOD_US}".encode()
+        else:
+            yield "cpu", "cpu.cfs_quota_us", str(quota).encode()
+    if limits.cpu_weight_milli is not None:
+        if "cpu" in is_v2:
+            yield "cpu", "cpu.weight", str(_between(WEIGHTS, limits.cpu_weight_milli // 10)).encode()
+        else:
+            yield "cpu", "cpu.shares", str(_between(SHARES, limits.cpu_weight_milli * 1024 // 1000)).encode()
+    if limits.memory_bytes is not None:
+        yield (
+            "memory",
+            "memory.max" if "memory" in is_v2 else "memory.limit_in_bytes",
+            str(limits.memory_bytes).encode(),
+        )
+    if limits.pids is not None:
+        yield "pids", "pids.max", str(limits.pids).encode()
+
+
+def _between(bounds: tuple[int, int], value: int) -> int:
+    return max(bounds[0], min(bounds[1], value))
+
+
+def _within(mount: Path, path: str) -> Path:
+    """In a container the path may be the host's, and the mount itself is our group."""
+    return mount / path if (mount / path).is_dir() else mount
+
+
+def _words(path: Path) -> list[str]:
+    try:
+        return path.read_text().split()
+    except OSError:
+        return []
+
+
+def _pairs(path: str) -> dict[str, int]:
+    """A file of `name number` lines."""
+    try:
+        lines = (line.split() for line in _read(path).decode().splitlines())
+        return {words[0]: int(words[1]) for words in lines if len(words) == 2 and words[1].isdigit()}
+    except OSError:
+        return {}
+
+
+def _read(path: str) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 65536)
+    finally:
+        os.close(fd)
+
+
+def _write(path: str, body: bytes) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, body)
+    finally:
+        os.close(fd)
+
+
+def _try_write(path: str, body: bytes) -> bool:
+    try:
+        _write(path, body)
+    except OSError:
+        return False
+    return True
