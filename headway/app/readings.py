@@ -46,8 +46,16 @@ def _of_the_pool(leader: Leader, pool: str) -> list[Reading]:
         ("headway_off_peak_deferred", "Off-peak tasks that wait for the peak to end.", lambda o: o.deferred),
         ("headway_nodes_wanted", "Nodes that would bring the demand ratio to its target.", lambda o: o.nodes_wanted),
     ]
+
+    def preemptions() -> Sequence[Labelled]:
+        return [((pool, *what), count) for what, count in sorted(leader.preempting.decided.items())]
+
     return [
         *(Reading("gauge", name, text, seen(read), ("pool",)) for name, text, read in gauges),
+        Reading(
+            "counter", "headway_preemptions", "Attempts it was decided to pause, for what and how.",
+            preemptions, ("pool", "code", "how"),
+        ),
         Reading(
             "counter", "headway_off_peak_released", "Off-peak tasks that started after they had been deferred.",
             seen(lambda _: leader.dispatching.released), ("pool",),

@@ -175,11 +175,11 @@ class Planner:
         """A node will hold more or less beyond what fits."""
         self.nodes.resize_window(node, windows)
 
-    def adopt(self, node: int, key: LineKey, count: int, now: float) -> None:
+    def adopt(self, node: int, key: LineKey, count: int, now: float, *, express: bool) -> None:
         """A node brought running tasks along."""
         shape = self.nodes.shape(key.shape)
         self.nodes.occupy(node, key.shape, count)
-        self._usage.occupy(key.tenant, shape, count, now, express=False)
+        self._usage.occupy(key.tenant, shape, count, now, express=express)
         if shape.concurrency:
             self.limits.take(key.tenant, shape.concurrency, (), count, now)
 

@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from headway.core.feedback import Feedback, Run
 from headway.core.forecast import Flow
+from headway.core.nodes import Nodes
 from headway.core.placement import Shape
 from headway.core.plan import Planner
 from headway.core.queue import LineKey
@@ -24,15 +26,24 @@ class Holding(NamedTuple):
     line: LineKey
     express: bool
     ends_by: float
+    began: float | None = None
+    """Of one that a node brought along: since when it runs; else it begins when it is entered."""
+    ran_before: float = 0.0
+    """Seconds that earlier attempts ran."""
+    paused_before: int = 0
+    """How often it was paused for others."""
 
 
 class Books:
     """Attempts by node and task; the planner hears of those that are struck off."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, nodes: Nodes, now: Callable[[], float]) -> None:
+        self._known = nodes
         self._now = now
         self.flow = Flow()
         """How fast attempts come to their end."""
+        self.feedback = Feedback(nodes)
+        """What runs and may be paused."""
         self._nodes: dict[int, dict[Task, Holding]] = {}
 
     def __len__(self) -> int:
@@ -41,10 +52,17 @@ class Books:
     def clear(self) -> None:
         """Forgets all: the leadership begins anew."""
         self._nodes.clear()
+        self.feedback = Feedback(self._known)
 
     def enter(self, node: int, task: Task, holding: Holding) -> None:
         """Notes an attempt whose room the planner has booked."""
         self._nodes.setdefault(node, {})[task] = holding
+        if self._known.shape(holding.line.shape).preemptible:
+            began = self._now() if holding.began is None else holding.began
+            self.feedback.began(Run(
+                task[1], holding.line, node, began=began, ran_before=holding.ran_before,
+                paused_before=holding.paused_before,
+            ))  # fmt: skip
 
     def running_on(self, node: int) -> list[Running]:
         """What occupies a node, and until when at the latest."""
@@ -69,6 +87,10 @@ class Books:
         holding = self._nodes.get(node, {}).get((tenant, task))
         return holding if holding is not None and holding.attempt == attempt else None
 
+    def find(self, node: int, task: Task) -> Holding | None:
+        """Whatever attempt of a task the node owns."""
+        return self._nodes.get(node, {}).get(task)
+
     def works_for(self, node: int, tenant: int) -> bool:
         """Whether the node owns an attempt of the tenant."""
         return any(task[0] == tenant for task in self._nodes.get(node, {}))
@@ -84,6 +106,7 @@ class Books:
                 found.append(None)
                 continue
             del holdings[tenant, task]
+            self.feedback.ended(task)
             gone[holding.line, holding.express] += 1
             found.append(holding)
         now = self._now()
@@ -95,6 +118,9 @@ class Books:
     def strike_node(self, planner: Planner, node: int) -> None:
         """Forgets what a node owned."""
         now = self._now()
-        gone = Counter((one.line, one.express) for one in self._nodes.pop(node, {}).values())
+        holdings = self._nodes.pop(node, {})
+        for _, task in holdings if len(self.feedback) else ():
+            self.feedback.ended(task)
+        gone = Counter((one.line, one.express) for one in holdings.values())
         for (line, express), count in gone.items():
             planner.ended(node, line, count, now, express=express)

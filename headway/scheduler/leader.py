@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import structlog
 
+from headway.core.lifecycle import Lane
 from headway.core.nodes import Nodes
 from headway.core.placement import NodeRoom
 from headway.core.plan import Planner
@@ -27,6 +28,7 @@ from headway.scheduler.hello import name_taken, wrong_hello
 from headway.scheduler.insight import Insight
 from headway.scheduler.names import Names
 from headway.scheduler.policies import Policies
+from headway.scheduler.preempting import Preempting
 from headway.scheduler.refill import Refill
 from headway.scheduler.sessions import Session
 from headway.store.cluster import ClusterStore
@@ -94,8 +96,10 @@ class Leader:
         self._task_store = task_store
         self._policies = policies
         self._now = now
-        self.books = Books(now)
-        self.planner = Planner(Nodes(), Policy(), running_on=self.books.running_on)
+        nodes = Nodes()
+        self.books = Books(nodes, now)
+        self.planner = Planner(nodes, Policy(), running_on=self.books.running_on)
+        self.preempting = Preempting(planner=self.planner, books=self.books, now=now)
         self._sessions: dict[int, Session] = {}
         self._refill = Refill(queue_store, self.planner)
         self._names = Names(queue_store, task_store, self.planner, self._refill)
@@ -154,7 +158,7 @@ class Leader:
             self._leads.set()
             async with asyncio.TaskGroup() as group:
                 for duty in (
-                    self._keep_lease, self._names.run, self.dispatching.run,
+                    self._keep_lease, self._names.run, self.dispatching.run, self.preempting.run,
                     self.endings.run,
                     self._promote_due,
                     self._poll,
@@ -342,11 +346,14 @@ class Leader:
     def _adopt(self, node: int, key: Key, row: Row) -> None:
         """Takes an attempt that the node brought along into the books."""
         line = LineKey(key.tenant, row["lane"], row["shape"])
-        self.planner.adopt(node, line, 1, self._now())
-        ends_by = self._now() + row["execution_cap_ms"] / 1000
+        express = line.lane == Lane.URGENT  # of one that was promoted nobody knows it any more
+        self.planner.adopt(node, line, 1, self._now(), express=express)
+        began = row["claimed_at"].timestamp()
+        ends_by = began + row["execution_cap_ms"] / 1000
         self.books.enter(
-            node, (key.tenant, key.task), Holding(key.attempt, row["claims"], line, express=False, ends_by=ends_by)
-        )
+            node, (key.tenant, key.task),
+            Holding(key.attempt, row["claims"], line, express=express, ends_by=ends_by, began=began),
+        )  # fmt: skip
 
     async def _settle_missing(self, missing: list[Key], owned: dict[Key, Row], *, same: bool) -> None:
         """What the node owns and does not have. The same agent never got it, or gave it back: it costs nothing. Another

@@ -84,7 +84,7 @@ where n.pool = $1 and n.lease_until < clock_now() and not (n.node = any($2::int[
   and exists (select from queue q where q.pool = $1 and q.state >= 2 and q.node = n.node)
 
 -- name: owned_by
-select tenant, id, attempt, claims, node, state, lane, shape, execution_cap_ms from queue
+select tenant, id, attempt, claims, node, state, lane, shape, execution_cap_ms, claimed_at from queue
 where pool = $1 and state >= 2 and node = any($2::int[])
 
 -- name: nodes
