@@ -37,6 +37,7 @@ class Outcome(enum.IntEnum):
     CAPPED = 2  # overstayed its execution cap and was stopped
     KILLED = 3  # stopped because the leader asked (cancel) or the lease ran out
     LOST = 4  # its worker or agent died under it; not the task's own fault
+    YIELDED = 5  # wrote a checkpoint and left; the task goes on from it, here or elsewhere
 
 
 class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):

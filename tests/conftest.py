@@ -19,6 +19,7 @@ from headway.store.database import Database
 from headway.store.embedded import EmbeddedPostgres
 from headway.store.postgres_binaries import Binaries, find_binaries
 from headway.store.queue import QueueStore
+from headway.store.steering import SteeringStore
 from headway.store.tasks import TaskStore
 from tests.store.shop import Shop
 
@@ -125,6 +126,8 @@ async def shop(database_url: str) -> AsyncIterator[Shop]:
     assert epoch is not None
     node = await cluster.join_node("n1", "first", "{}", "{}", "[]", 60.0, "home")
     try:
-        yield Shop(database, cluster, TaskStore(database, 1), QueueStore(database, 1), epoch, node)
+        yield Shop(
+            database, cluster, TaskStore(database, 1), QueueStore(database, 1), SteeringStore(database, 1), epoch, node
+        )
     finally:
         await database.close()

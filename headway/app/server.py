@@ -48,6 +48,7 @@ from headway.store.migrate import MigrationFault, keep_slices, migrate
 from headway.store.outlook import OutlookStore
 from headway.store.queue import QueueStore
 from headway.store.rows import NewTask, Template
+from headway.store.steering import SteeringStore
 from headway.store.tasks import TaskStore
 from headway.wire import FRAME_BYTES_MAX
 
@@ -157,6 +158,7 @@ class _Server:
             server=name,
             cluster=leading,
             queue_store=QueueStore(databases.scheduling, POOL),
+            steering_store=SteeringStore(databases.scheduling, POOL),
             task_store=TaskStore(databases.scheduling, POOL),
             policies=Policies(AccountStore(databases.scheduling, POOL)),
             outlooks=OutlookStore(databases.scheduling, POOL),

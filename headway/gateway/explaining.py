@@ -97,7 +97,7 @@ async def explained(
             return await _ready(row, tenant, insight, now)
         case State.SCHEDULED:
             return _scheduled(row, now)
-        case State.CLAIMED | State.RUNNING | State.CANCELLING:
+        case State.CLAIMED | State.RUNNING | State.CANCELLING | State.FROZEN | State.PAUSING | State.HELD:
             assert shape is not None
             return _running(row, _shape(shape), capacity, margin_seconds, now)
         case _:

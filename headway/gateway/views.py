@@ -92,11 +92,15 @@ def nothing_known(_: LineKey) -> None:
 _NULL = msgspec.Raw(b"null")
 _spec = msgspec.json.Decoder(Spec).decode
 _WAITING = {
+    State.PAUSED: Reason("paused", "was paused; `headway resume` lets it take part again"),
     State.SCHEDULED: Reason("scheduled", "waits for the hour it may start at"),
     State.READY: Reason("ready", "waits for its turn and for room on a node"),
     State.CLAIMED: Reason("running", "was given to a node"),
     State.RUNNING: Reason("running", "runs"),
     State.CANCELLING: Reason("cancelling", "was cancelled and is being stopped"),
+    State.FROZEN: Reason("frozen", "stands still on its node, and goes on there when there is room again"),
+    State.PAUSING: Reason("pausing", "was paused and is being brought to a stand"),
+    State.HELD: Reason("paused", "stands still on its node until it is resumed"),
 }
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import structlog
 
-from headway.core.lifecycle import Lane
+from headway.core.lifecycle import Lane, State
 from headway.core.nodes import Nodes
 from headway.core.placement import NodeRoom
 from headway.core.plan import Planner
@@ -35,6 +35,7 @@ from headway.store.cluster import ClusterStore
 from headway.store.database import GONE, Row
 from headway.store.outlook import OutlookStore
 from headway.store.queue import QueueStore
+from headway.store.steering import SteeringStore
 from headway.store.tasks import TaskStore
 from headway.wire import (
     PROTOCOL,
@@ -83,6 +84,7 @@ class Leader:
         server: str,
         cluster: ClusterStore,
         queue_store: QueueStore,
+        steering_store: SteeringStore,
         task_store: TaskStore,
         policies: Policies,
         outlooks: OutlookStore,
@@ -93,6 +95,7 @@ class Leader:
         self._server = server
         self._cluster = cluster
         self._queue_store = queue_store
+        self._steering_store = steering_store
         self._task_store = task_store
         self._policies = policies
         self._now = now
@@ -481,9 +484,9 @@ class Leader:
 
     async def _stop_cancelled(self) -> None:
         """Repeats the order to stop what other gateways cancelled: they have no session to say it over."""
-        for key, node in await self._queue_store.cancelling():
+        for key, node, state in await self._steering_store.ordered():
             session = self._sessions.get(node)
-            if session is not None:
+            if session is not None and state == State.CANCELLING:
                 session.send(Kill([key]))
 
     async def _lose(self, keys: list[Key], owned: dict[Key, Row], why: str) -> None:

@@ -119,11 +119,6 @@ class QueueStore:
         rows = await self._database.fetch(_SQL["owned"], self._pool)
         return [Owned(r["tenant"], r["id"], r["attempt"], r["node"], r["state"], r["shape"]) for r in rows]
 
-    async def cancelling(self) -> list[tuple[Key, int]]:
-        """What was cancelled while a node owned it, and has not stopped yet, with the node."""
-        rows = await self._database.fetch(_SQL["cancelling"], self._pool)
-        return [(Key(row["tenant"], row["id"], row["attempt"]), row["node"]) for row in rows]
-
     async def named(
         self, tenant: int, exact: Sequence[str], prefixes: Sequence[str], after: int, most: int
     ) -> tuple[list[Named], int | None]:

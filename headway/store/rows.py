@@ -56,6 +56,8 @@ class Claimed(NamedTuple):
     claims: int
     """How often the task was claimed so far: what a hand-back is checked against."""
     name: str
+    checkpoint: str | None = None
+    """What it begins from."""
 
 
 class Named(NamedTuple):

@@ -6,7 +6,7 @@ from headway.core.lifecycle import MOVES, STATUS, Event, State
 from headway.wire import Key
 from tests.store.shop import TENANT, Shop, a_failure, an_end
 
-UNFINISHED = [State.SCHEDULED, State.READY, State.CLAIMED, State.RUNNING, State.CANCELLING]
+UNFINISHED = [state for state in State if state < State.DONE]
 OVER = [State.DONE, State.FAILED, State.CANCELLED]
 
 
@@ -31,6 +31,16 @@ async def happen(shop: Shop, task: int, event: Event) -> None:
             await shop.queue.try_again([a_failure(task, status=None)])
         case Event.CANCEL:
             await shop.queue.cancel(TENANT, [task])
+        case Event.PAUSE:
+            await shop.steering.pause(TENANT, task, "paused")
+        case Event.RESUME:
+            await shop.steering.resume(TENANT, task, "resumed")
+        case Event.FREEZE:
+            await shop.steering.freeze([(key, "stands still")])
+        case Event.THAW:
+            await shop.steering.thaw([key])
+        case Event.GIVE_WAY:
+            await shop.steering.give_way([a_failure(task, status=None)])
 
 
 async def brought_to(shop: Shop, state: State) -> int:

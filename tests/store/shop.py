@@ -11,6 +11,7 @@ from headway.store.cluster import ClusterStore
 from headway.store.database import Database
 from headway.store.queue import QueueStore
 from headway.store.rows import End, NewTask, Template
+from headway.store.steering import SteeringStore
 from headway.store.tasks import TaskStore
 from headway.wire import Key
 
@@ -27,6 +28,7 @@ class Shop:
     cluster: ClusterStore
     tasks: TaskStore
     queue: QueueStore
+    steering: SteeringStore
     epoch: int
     node: int
     made: list[int] = field(default_factory=list[int])
@@ -34,12 +36,17 @@ class Shop:
     async def task(self, state: State = State.READY, *, tenant: int = TENANT, seconds: float = 60.0) -> int:
         """A task brought into a state by the moves that lead there."""
         (task,) = await self.tasks_ready(1, tenant=tenant, seconds=seconds, scheduled=state == State.SCHEDULED)
-        if state in (State.CLAIMED, State.RUNNING, State.CANCELLING):
+        key = Key(tenant, task, 1)
+        if state >= State.CLAIMED:
             assert await self.queue.claim(self.epoch, [(tenant, task, self.node)])
         if state == State.RUNNING:
-            await self.queue.start([Key(tenant, task, 1)])
+            await self.queue.start([key])
         if state == State.CANCELLING:
             await self.queue.cancel(tenant, [task])
+        if state in (State.PAUSED, State.PAUSING, State.HELD):
+            assert await self.steering.pause(tenant, task, "paused")
+        if state in (State.FROZEN, State.HELD):
+            assert await self.steering.freeze([(key, "stands still")])
         return task
 
     async def tasks_ready(

@@ -39,5 +39,5 @@ async def test_a_newer_schema_stops_the_start(database_url: str):
 
 
 async def test_partitions_are_there_for_now_and_the_time_to_come(database_url: str):
-    counted = "select count(*) from pg_inherits where inhparent::regclass::text in ('task', 'attempt', 'log')"
+    counted = "select count(*) from pg_inherits where inhparent::regclass::text in ('task', 'attempt', 'log', 'event')"
     assert await run(database_url, counted) == 3 * len(SLICED)

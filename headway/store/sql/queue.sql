@@ -21,10 +21,11 @@ with leader as (
     from wanted
     where q.pool = any(array[wanted.pool]) and q.tenant = wanted.tenant and q.id = wanted.id and q.state + 0 = 1
       and exists (select from leader)
-    returning q.pool, q.tenant, q.id, q.attempt, q.claims, q.node, q.execution_cap_ms
+    returning q.pool, q.tenant, q.id, q.attempt, q.claims, q.node, q.checkpoint,
+              greatest(q.execution_cap_ms - q.used_ms, 1) as cap_ms
 )
-select claimed.tenant, claimed.id, claimed.attempt, claimed.node, claimed.execution_cap_ms, t.kind, t.cap_grace_ms, t.spec,
-       claimed.claims, t.name
+select claimed.tenant, claimed.id, claimed.attempt, claimed.node, claimed.cap_ms, t.kind, t.cap_grace_ms, t.spec,
+       claimed.claims, t.name, claimed.checkpoint
 from claimed join task t on t.pool = any(array[claimed.pool]) and t.tenant = claimed.tenant and t.id = claimed.id
 
 -- name: start
@@ -53,6 +54,12 @@ with back as materialized (
     from mine
     where q.pool = any(array[mine.pool]) and q.tenant = mine.tenant and q.id = mine.id and mine.state = 2
     returning q.tenant, q.id, q.lane, q.shape, extract(epoch from q.start_by)::float8 as start_by, q.execution_cap_ms
+), paused as (
+    update queue q
+    set state = -1, attempt = q.attempt - 1, node = null, epoch = null, claimed_at = null, started_at = null
+    from mine
+    where q.pool = any(array[mine.pool]) and q.tenant = mine.tenant and q.id = mine.id and mine.state = 6
+    returning q.tenant, q.id, q.attempt
 ), cancelled as (
     delete from queue q using mine
     where q.pool = any(array[mine.pool]) and q.tenant = mine.tenant and q.id = mine.id and mine.state = 4
@@ -60,12 +67,17 @@ with back as materialized (
 ), outcome as (
     insert into attempt (pool, tenant, id, attempt, outcome, status, finished_at, code, message)
     select $1, tenant, id, 0, 3, 4, clock_now(), 'cancelled', 'cancelled before it began' from cancelled
+), told as (
+    insert into event (pool, tenant, id, kind, status, attempt, code, message)
+    select $1, tenant, id, 'cancelled', 4, 0, 'cancelled', 'cancelled before it began' from cancelled
+    union all
+    select $1, tenant, id, 'paused', null, attempt, 'paused', 'paused before it began' from paused
 )
 select tenant, id, lane, shape, start_by, execution_cap_ms from ready
 
 -- name: finish
 -- Ends attempts for good, success or not. A row that does not come back had lost its lease: its result is discarded.
--- A failure of what was being cancelled is a cancellation.
+-- A failure of what was being cancelled is a cancellation. What did not end well is told (docs/decisions/0012).
 with said as materialized (
     select $1::smallint as pool, s.* from unnest($2::int[], $3::bigint[], $4::smallint[], $5::smallint[], $6::smallint[], $7::bigint[],
                          $8::int[], $9::bigint[], $10::text[], $11::text[], $12::json[], $13::json[], $14::bytea[])
@@ -75,15 +87,22 @@ with said as materialized (
     where q.pool = any(array[said.pool]) and q.tenant = said.tenant and q.id = said.id
       and q.attempt = said.attempt and q.state + 0 >= 2
     returning q.state, q.node, said.*
+), ended as (
+    insert into attempt (pool, tenant, id, attempt, outcome, status, node, exit_code, log_bytes, started_at, finished_at,
+                         code, message, result, usage, tail)
+    select $1, tenant, id, attempt, outcome, case when state = 4 and status = 3 then 4 else status end, node, exit_code,
+           log_bytes, clock_now() - ran_ms * interval '1 millisecond', clock_now(),
+           case when state = 4 and status = 3 then 'cancelled' else code end,
+           case when state = 4 and status = 3 then 'cancelled while it ran' else message end, result, usage, tail
+    from gone
+    returning tenant, id, attempt, status, outcome, code, message
+), told as (
+    insert into event (pool, tenant, id, kind, status, attempt, code, message)
+    select $1, tenant, id, case when status = 4 then 'cancelled' when outcome = 2 then 'cap_exceeded' else 'failed' end,
+           status, attempt, code, message
+    from ended where status > 2
 )
-insert into attempt (pool, tenant, id, attempt, outcome, status, node, exit_code, log_bytes, started_at, finished_at,
-                     code, message, result, usage, tail)
-select $1, tenant, id, attempt, outcome, case when state = 4 and status = 3 then 4 else status end, node, exit_code,
-       log_bytes, clock_now() - ran_ms * interval '1 millisecond', clock_now(),
-       case when state = 4 and status = 3 then 'cancelled' else code end,
-       case when state = 4 and status = 3 then 'cancelled while it ran' else message end, result, usage, tail
-from gone
-returning tenant, id, attempt, status
+select tenant, id, attempt, status from ended
 
 -- name: try_again
 -- Ends attempts whose task gets another one after a delay. What was being cancelled ends here instead.
@@ -100,26 +119,33 @@ with said as materialized (
     for update of q
 ), again as (
     update queue q
-    set state = 0, node = null, epoch = null, claimed_at = null, started_at = null,
-        failures = q.failures + mine.failure, losses = q.losses + 1 - mine.failure,
+    set state = case when mine.state in (6, 7) then -1 else 0 end, node = null, epoch = null, claimed_at = null,
+        started_at = null, used_ms = 0, failures = q.failures + mine.failure, losses = q.losses + 1 - mine.failure,
         eligible_at = clock_now() + mine.delay_ms * interval '1 millisecond',
         start_by = clock_now() + mine.delay_ms * interval '1 millisecond' + (q.start_by - q.eligible_at)
     from mine
-    where q.pool = any(array[mine.pool]) and q.tenant = mine.tenant and q.id = mine.id and mine.state in (2, 3)
+    where q.pool = any(array[mine.pool]) and q.tenant = mine.tenant and q.id = mine.id and mine.state in (2, 3, 5, 6, 7)
     returning null::smallint as status, mine.*
 ), cancelled as (
     delete from queue q using mine
     where q.pool = any(array[mine.pool]) and q.tenant = mine.tenant and q.id = mine.id and mine.state = 4
     returning 4::smallint as status, mine.*
+), ended as (
+    insert into attempt (pool, tenant, id, attempt, outcome, status, node, exit_code, log_bytes, started_at, finished_at,
+                         code, message, usage, tail)
+    select $1, tenant, id, attempt, outcome, status, node, exit_code, log_bytes,
+           clock_now() - ran_ms * interval '1 millisecond', clock_now(),
+           case when status = 4 then 'cancelled' else code end,
+           case when status = 4 then 'cancelled while it ran' else message end, usage, tail
+    from (select * from again union all select * from cancelled) as over
+    returning tenant, id, attempt, status, outcome, code, message
+), told as (
+    insert into event (pool, tenant, id, kind, status, attempt, code, message)
+    select $1, tenant, id, case when status = 4 then 'cancelled' when outcome = 2 then 'cap_exceeded' else 'retried' end,
+           status, attempt, code, message
+    from ended
 )
-insert into attempt (pool, tenant, id, attempt, outcome, status, node, exit_code, log_bytes, started_at, finished_at,
-                     code, message, usage, tail)
-select $1, tenant, id, attempt, outcome, status, node, exit_code, log_bytes,
-       clock_now() - ran_ms * interval '1 millisecond', clock_now(),
-       case when status = 4 then 'cancelled' else code end,
-       case when status = 4 then 'cancelled while it ran' else message end, usage, tail
-from (select * from again union all select * from cancelled) as ended
-returning tenant, id, attempt, status
+select tenant, id, attempt, status from ended
 
 -- name: cancel
 -- What waits is cancelled on the spot; what a node owns is marked, and its leader stops it. The whole claim is set again:
@@ -132,16 +158,19 @@ with wanted as materialized (
     for update of q
 ), waiting as (
     delete from queue q using found
-    where q.pool = any(array[found.pool]) and q.tenant = found.tenant and q.id = found.id and found.state in (0, 1)
+    where q.pool = any(array[found.pool]) and q.tenant = found.tenant and q.id = found.id and found.state in (-1, 0, 1)
     returning q.id
 ), outcome as (
     insert into attempt (pool, tenant, id, attempt, outcome, status, finished_at, code, message)
     select $1, $2, id, 0, 3, 4, clock_now(), 'cancelled', 'cancelled while it waited' from waiting
+), told as (
+    insert into event (pool, tenant, id, kind, status, attempt, code, message)
+    select $1, $2, id, 'cancelled', 4, 0, 'cancelled', 'cancelled while it waited' from waiting
 ), owned as (
     update queue q
     set state = 4, attempt = found.attempt, node = found.node, epoch = found.epoch, claimed_at = found.claimed_at
     from found
-    where q.pool = any(array[found.pool]) and q.tenant = found.tenant and q.id = found.id and found.state in (2, 3)
+    where q.pool = any(array[found.pool]) and q.tenant = found.tenant and q.id = found.id and found.state in (2, 3, 5, 6, 7)
     returning q.id, q.attempt, q.node
 )
 select id, null::smallint as attempt, null::int as node from waiting
@@ -218,10 +247,6 @@ select q.tenant, q.id, q.failures, q.losses, q.max_attempts, t.spec
 from wanted
 join queue q on q.pool = any(array[wanted.pool]) and q.tenant = wanted.tenant and q.id = wanted.id
 join task t on t.pool = any(array[wanted.pool]) and t.tenant = wanted.tenant and t.id = wanted.id
-
--- name: cancelling
--- What was cancelled while a node owned it, and has not stopped yet.
-select tenant, id, attempt, node from queue where pool = $1 and state >= 2 and state = 4 order by tenant, id limit 1000
 
 -- name: named
 -- Of the next $6 unfinished tasks of a tenant behind $3 those with one of the names $4 or that begin with one of $5, and
