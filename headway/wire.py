@@ -71,7 +71,7 @@ class Ending(msgspec.Struct, array_like=True, frozen=True, gc=False):
     tail: bytes = b""
     log_bytes: int = 0
     usage: dict[str, float] | None = None
-    """rusage of the attempt: cpu_user, cpu_system (seconds), memory_peak (bytes)."""
+    """What the attempt used: cpu_user, cpu_system (seconds), memory_peak, io_read, io_written (bytes)."""
 
 
 class LogChunk(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -26,6 +26,7 @@ from headway.agent.executor import Executor, Offer
 from headway.agent.leftovers import Guardian, kill_leftovers, mark
 from headway.agent.outbox import Outbox
 from headway.agent.ports import FIRST, LAST, Ports
+from headway.agent.sandbox.groups import Groups
 from headway.agent.session import REFUSALS, Identity, Session
 
 BACKOFF_SECONDS = (0.1, 5.0)
@@ -65,6 +66,8 @@ class AgentSettings:
     ports: tuple[int, int] = (FIRST, LAST)
     """The first and the last port number that tasks may be given."""
     labels: dict[str, str] = field(default_factory=dict[str, str])
+    has_cpu_quota: bool = False
+    """Whether a task gets no more cpu than it asked for even while there is more."""
 
 
 class Agent:
@@ -109,6 +112,7 @@ class Agent:
             data_dir=settings.data_dir,
             marker=marker,
             outbox=outbox,
+            groups=Groups.of(settings.data_dir, has_quota=settings.has_cpu_quota),
             clock=self._clock,
         )
         try:

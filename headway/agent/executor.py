@@ -21,6 +21,7 @@ from headway.agent.ports import Ports
 from headway.agent.runners.function import FunctionRunner
 from headway.agent.runners.process import ProcessRunner
 from headway.agent.runners.watcher import Watcher
+from headway.agent.sandbox.groups import Groups
 from headway.agent.window import LONG_SECONDS, Window, differs
 from headway.core.resources import fits, give, how_many_fit, take
 from headway.wire import Assignment, Blob, Ending, Key, Outcome
@@ -62,6 +63,7 @@ class Executor:
         data_dir: Path,
         marker: str,
         outbox: Outbox,
+        groups: Groups,
         clock: Callable[[], float],
     ) -> None:
         self._offer = offer
@@ -88,6 +90,7 @@ class Executor:
             watcher=self._watcher,
             outbox=outbox,
             ports=offer.ports,
+            groups=groups,
             clock=clock,
             on_end=self._process_ended,
         )

@@ -41,6 +41,9 @@ _AGENT = [
         "--resource", "resources", multiple=True, metavar="K=V", callback=options.pairs, help="Also has gpu=2."
     ),
     click.option("--ports", metavar="LOW-HIGH", callback=port_range, help="Which ports tasks may get (20000-29999)."),
+    click.option(
+        "--cpu-quota", is_flag=True, help="Give tasks no more cpu than they ask for even while there is more."
+    ),
     click.option("--label", "labels", multiple=True, metavar="K=V", callback=options.pairs, help="A label."),
 ]
 
@@ -74,6 +77,7 @@ def start(
     resources: Mapping[str, str],
     ports: tuple[int, int] | None,
     labels: dict[str, str],
+    cpu_quota: bool,
 ) -> int:
     """Runs an agent until it is told to stop; answers its exit code."""
     from headway.agent.agent import AgentSettings
@@ -95,6 +99,7 @@ def start(
         resources=amounts(resources, "--resource"),
         ports=ports or (FIRST, LAST),
         labels=labels,
+        has_cpu_quota=cpu_quota,
     )
     return run_agent(settings)
 

@@ -177,8 +177,8 @@ def key_of(assignment: Assignment) -> Key:
     return Key(assignment.tenant, assignment.task, assignment.attempt)
 
 
-def an_assignment(kind: str, spec: Spec, *, cap_ms: int = 60_000, grace_ms: int = 200, cpu: int = 100) -> Assignment:
-    needs = {"workers": 1} if kind == "function" else {"cpu": cpu}
+def an_assignment(kind: str, spec: Spec, *, cap_ms: int = 60_000, grace_ms: int = 200, **needs: int) -> Assignment:
+    needs = {"workers": 1} if kind == "function" else {"cpu": 100} | needs
     text = msgspec.json.encode(spec).decode()
     return Assignment(7, next(_numbers), 1, kind, needs, cap_ms, grace_ms, text)
 
@@ -213,7 +213,7 @@ async def a_leader(**switches: object):
         await leader.vanish()
 
 
-def settings(leader: FakeLeader, data_dir: Path, *, app: str | None = None, workers: int = 2, cpu: int = 4000):
+def settings(leader: FakeLeader, data_dir: Path, *, app: str | None = None, workers: int = 2, **capacity: int):
     return AgentSettings(
         url=f"http://127.0.0.1:{leader.port}",
         key="node-key",
@@ -222,7 +222,7 @@ def settings(leader: FakeLeader, data_dir: Path, *, app: str | None = None, work
         kinds=frozenset({"command", "script"} | ({"function"} if app else set())),
         app=app,
         workers=workers,
-        capacity={"cpu": cpu},
+        capacity={"cpu": 4000} | capacity,
     )
 
 

@@ -120,7 +120,7 @@ async def test_an_output_file_that_is_no_json_fails_the_task(leader: FakeLeader,
     assert (ending.outcome, ending.code) == (Outcome.FAILED, "output_invalid")
 
 
-@pytest.mark.parametrize("where", ["output", "verdict", "used", "reap_group", "find"])
+@pytest.mark.parametrize("where", ["output", "verdict", "summed", "reap_group", "find"])
 async def test_a_fault_of_the_agent_ends_the_attempt_and_frees_its_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ):

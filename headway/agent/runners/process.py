@@ -21,17 +21,18 @@ import msgspec
 import structlog
 
 from headway.agent.leftovers import MARKER, kill_attempts, kill_group
-from headway.agent.logs import Log
 from headway.agent.outbox import Outbox
-from headway.agent.plain import plain
 from headway.agent.ports import Ports
+from headway.agent.runners.attempt import Attempt, decode, ended, faulty
 from headway.agent.runners.directories import Directories
 from headway.agent.runners.orphans import Orphans, reap_group
 from headway.agent.runners.output import OUTPUT, output
 from headway.agent.runners.scripts import Scripts
 from headway.agent.runners.spawn import DEFAULT_PATH, NotSpawned, Pid, spawn
-from headway.agent.runners.verdict import CODES, used, verdict, why
+from headway.agent.runners.verdict import CODES, out_of_memory, verdict, why
 from headway.agent.runners.watcher import Watcher
+from headway.agent.sandbox.cgroups import Usage
+from headway.agent.sandbox.groups import Groups, summed
 from headway.core.context import idempotency_key
 from headway.core.ports import variables
 from headway.wire import Assignment, Blob, Ending, Key, Outcome
@@ -48,42 +49,6 @@ GRACE_MS_MAX = 10 * 60_000
 _log = structlog.get_logger("headway.agent.processes")
 
 
-class Words(msgspec.Struct, frozen=True):
-    """The part of a `Spec` that a process is made of."""
-
-    command: list[str] | None = None
-    script: str | None = None
-    args: list[str] = []
-    env: dict[str, str] = {}
-    ports: list[str] = []
-
-
-_decode = msgspec.json.Decoder(Words).decode
-
-
-class Attempt:
-    """One process attempt on its way: waiting for its script (pid 0), running, or being stopped."""
-
-    __slots__ = ("assignment", "began", "directory", "log", "pid", "pidfd", "pipe", "ports", "stop", "timer", "words")
-
-    def __init__(self, assignment: Assignment, began: float) -> None:
-        self.assignment = assignment
-        self.words = Words()
-        self.began = began
-        self.pid = Pid(0)
-        self.pidfd = -1
-        self.pipe = -1
-        self.ports: list[int] = []
-        self.directory = ""
-        self.log = Log()
-        self.stop: Outcome | None = None
-        self.timer: asyncio.TimerHandle | None = None
-
-    @property
-    def key(self) -> Key:
-        return Key(self.assignment.tenant, self.assignment.task, self.assignment.attempt)
-
-
 class ProcessRunner:
     """Starts and ends process attempts; `on_end` is told of each once."""
 
@@ -95,12 +60,14 @@ class ProcessRunner:
         watcher: Watcher,
         outbox: Outbox,
         ports: Ports,
+        groups: Groups,
         clock: Callable[[], float],
         on_end: Callable[[Assignment, Ending], None],
     ) -> None:
         self._watcher = watcher
         self._outbox = outbox
         self._ports = ports
+        self._groups = groups
         self._clock = clock
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
@@ -131,13 +98,13 @@ class ProcessRunner:
         try:
             self._read(attempt)
         except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
-            self._end(attempt, _faulty(attempt, fault))
+            self._end(attempt, faulty(attempt, fault))
 
     def _read(self, attempt: Attempt) -> None:
         try:
-            attempt.words = _decode(attempt.assignment.spec)
+            attempt.words = decode(attempt.assignment.spec)
         except msgspec.DecodeError as error:
-            self._end(attempt, _ending(attempt, Outcome.FAILED, "spec_invalid", f"the agent cannot read it: {error}"))
+            self._end(attempt, ended(attempt, Outcome.FAILED, "spec_invalid", f"the agent cannot read it: {error}"))
             return
         self._launch(attempt)
 
@@ -182,7 +149,7 @@ class ProcessRunner:
             if attempt.key not in self._attempts:
                 continue
             if wrong:
-                self._end(attempt, _ending(attempt, Outcome.FAILED, "script_missing", wrong))
+                self._end(attempt, ended(attempt, Outcome.FAILED, "script_missing", wrong))
             else:
                 self._launch(attempt)
 
@@ -198,6 +165,7 @@ class ProcessRunner:
             if select.select([attempt.pidfd], [], [], CLOSE_SECONDS)[0]:
                 self._reap(attempt)
         self._orphans.close()
+        self._groups.close()
         os.close(self._null)
 
     # ── start ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -209,7 +177,7 @@ class ProcessRunner:
                 self._spawn(attempt, argv)
         except OSError as error:  # no disk, no descriptors: the node's fault
             message = f"the node could not start it: {error}; free disk, memory or open files there"
-            self._end(attempt, _ending(attempt, Outcome.LOST, "spawn_failed", message))
+            self._end(attempt, ended(attempt, Outcome.LOST, "spawn_failed", message))
 
     def _has_ports(self, attempt: Attempt) -> bool:
         """Whether it got the ports it asked for; ends it when others on this machine have them."""
@@ -219,7 +187,7 @@ class ProcessRunner:
             attempt.ports = numbers
             return True
         message = f"not {wanted} ports of the node's range are free; give its agent another one: --ports LOW-HIGH"
-        self._end(attempt, _ending(attempt, Outcome.LOST, "no_ports", message))
+        self._end(attempt, ended(attempt, Outcome.LOST, "no_ports", message))
         return False
 
     def _spawn(self, attempt: Attempt, argv: list[str]) -> None:
@@ -227,12 +195,15 @@ class ProcessRunner:
         attempt.pipe, write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(attempt.pipe, False)
         try:
+            attempt.held = self._groups.take(attempt.assignment.needs)
             pid = spawn(argv, self._environment(attempt), attempt.directory, {0: self._null, 1: write, 2: write})
         finally:
             os.close(write)
         if isinstance(pid, NotSpawned):
-            self._end(attempt, _ending(attempt, pid.outcome, "spawn_failed", pid.message))
+            self._end(attempt, ended(attempt, pid.outcome, "spawn_failed", pid.message))
             return
+        if attempt.held is not None:
+            self._groups.join(attempt.held, pid)
         attempt.pid, attempt.pidfd = pid, _opened(pid)
         self._pids[pid] = attempt
         self._watcher.watch(attempt.pidfd, lambda: self._exited(attempt))
@@ -328,7 +299,7 @@ class ProcessRunner:
             return
         attempt.stop = reason
         if not attempt.pid:
-            self._end(attempt, _ending(attempt, reason, CODES[reason], why(reason, attempt.assignment.cap_ms)))
+            self._end(attempt, ended(attempt, reason, CODES[reason], why(reason, attempt.assignment.cap_ms)))
             return
         assert attempt.timer is not None
         attempt.timer.cancel()
@@ -340,6 +311,8 @@ class ProcessRunner:
     def _force(self, *attempts: Attempt) -> None:
         """Kills everything of attempts: their groups at once, then their sessions and what carries their names."""
         for attempt in attempts:
+            if attempt.group is not None:
+                attempt.group.kill()
             kill_group(attempt.pid)
         if attempts:
             names = {(attempt.assignment.task, attempt.assignment.attempt) for attempt in attempts}
@@ -348,22 +321,26 @@ class ProcessRunner:
     def tend(self) -> None:
         """Buries orphans that ended by themselves; for a node on which no process attempt ends for long."""
         self._orphans.take(self.is_known, self._is_live)
+        self._groups.sweep()
 
     def _exited(self, attempt: Attempt) -> None:
         """A process is dead. Whatever goes wrong from here on, its attempt ends once and its room is free."""
         try:
             ending = self._buried(attempt)
         except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
-            ending = _faulty(attempt, fault)
+            ending = faulty(attempt, fault)
         if self._attempts.get(attempt.key) is attempt:
             self._end(attempt, ending)
         else:  # abandoned meanwhile
             self._tidy(attempt)
 
     def _buried(self, attempt: Attempt) -> Ending:
-        status, usage = self._reap(attempt)
+        status, rusage = self._reap(attempt)
         self._drain(attempt)
+        usage = self._give_group(attempt)
         outcome, code, message = verdict(status, attempt.stop, attempt.assignment.cap_ms)
+        if usage is not None and usage.oom_kills and outcome is Outcome.FAILED:
+            code, message = "oom", out_of_memory(attempt.assignment.needs)
         if code == "signalled" and status == -signal.SIGKILL and self._clock() >= self.owned_until:
             outcome, code, message = Outcome.LOST, "lease_lost", "it was killed because the agent's lease had run out"
         result = None
@@ -371,7 +348,7 @@ class ProcessRunner:
             result, message = output(attempt.directory)
             if message:
                 outcome, code = Outcome.FAILED, "output_invalid"
-        return _ending(attempt, outcome, code, message, status, usage, result)
+        return ended(attempt, outcome, code, message, status, summed(usage, rusage), result)
 
     def _reap(self, attempt: Attempt) -> tuple[int, resource.struct_rusage]:
         """The exit status. The group is killed first: until its leader is reaped, its number is nobody
@@ -383,6 +360,11 @@ class ProcessRunner:
         _, status, usage = os.wait4(attempt.pid, 0)
         reap_group(attempt.pid)
         return os.waitstatus_to_exitcode(status), usage
+
+    def _give_group(self, attempt: Attempt) -> Usage | None:
+        """Kills what is left of an attempt, in whatever session it hid, and says what all of it used."""
+        held, attempt.held = attempt.held, None
+        return None if held is None else self._groups.give(held)
 
     def _drain(self, attempt: Attempt) -> None:
         """Takes what is still in the pipe: no more than a pipe holds, should somebody be left to fill it."""
@@ -402,7 +384,7 @@ class ProcessRunner:
         try:
             ending = self._with_log(attempt, ending)
         except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
-            ending = _faulty(attempt, fault)
+            ending = faulty(attempt, fault)
         ran_ms = int((self._clock() - attempt.began) * 1000)
         if attempt.pid in self._pids:  # it began, and then something went wrong
             kill_group(attempt.pid)
@@ -423,6 +405,7 @@ class ProcessRunner:
         self._ports.give(attempt.ports)
         attempt.ports = []
         try:
+            self._give_group(attempt)
             if attempt.directory:
                 self._directories.give(attempt.directory)
             self._orphans.take(self.is_known, self._is_live)
@@ -453,30 +436,3 @@ def _opened(pid: Pid) -> int:
         kill_group(pid)
         os.waitpid(pid, 0)
         raise
-
-
-def _ending(
-    attempt: Attempt,
-    outcome: Outcome,
-    code: str = "",
-    message: str = "",
-    status: int | None = None,
-    usage: resource.struct_rusage | None = None,
-    result: str | None = None,
-) -> Ending:
-    return Ending(
-        *attempt.key,
-        outcome=outcome,
-        exit_code=status if status is not None and status >= 0 else None,
-        code=code,
-        message=plain(message) if message else "",
-        result=result,
-        usage=used(usage) if usage is not None else None,
-    )
-
-
-def _faulty(attempt: Attempt, fault: Exception) -> Ending:
-    """The ending of an attempt that the agent itself could not run or end as it should."""
-    _log.error("a fault of the agent ended an attempt", task=attempt.assignment.task, exc_info=fault)
-    message = f"a fault of the agent ended it: {type(fault).__name__}: {fault}; the agent's log has the traceback"
-    return _ending(attempt, Outcome.FAILED, "agent_fault", message)

@@ -1,10 +1,10 @@
-"""What the end of a process means: outcome, code and message, and what it used."""
+"""What the end of a process means: outcome, code and message."""
 
 from __future__ import annotations
 
-import resource
 import signal
 
+from headway.core.resources import Vector
 from headway.wire import Outcome
 
 CODES = {Outcome.CAPPED: "cap_exceeded", Outcome.KILLED: "killed", Outcome.LOST: "agent_stopped"}
@@ -32,13 +32,13 @@ def why(stopped: Outcome, cap_ms: int) -> str:
             return "stopped on request"
 
 
-def used(usage: resource.struct_rusage) -> dict[str, float]:
-    """What it used. The kernel starts a spawned program's peak at its parent's size, so a peak that is not above our
-    own says nothing and is left out."""
-    found = {"cpu_user": usage.ru_utime, "cpu_system": usage.ru_stime}
-    if usage.ru_maxrss > resource.getrusage(resource.RUSAGE_SELF).ru_maxrss:
-        found["memory_peak"] = usage.ru_maxrss * 1024
-    return found
+def out_of_memory(needs: Vector) -> str:
+    """What is said of an attempt that the kernel killed for its memory."""
+    mebibytes = needs.get("memory", 0) / 2**20
+    return (
+        f"killed: it used more memory than the {mebibytes:g} MiB it has; let it ask for more "
+        f"(`resources: {{memory: {max(1, round(2 * mebibytes))}Mi}}`) or for a larger tier"
+    )
 
 
 def _signal_name(number: int) -> str:

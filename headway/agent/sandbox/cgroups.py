@@ -171,6 +171,19 @@ class Group:
         if limits.memory_bytes is not None and "memory" in self.places:
             self._forbid_swap(limits.memory_bytes)
 
+    def renew(self, memory_bytes_max: int) -> bool:
+        """Makes it as good as new for another attempt: empty, thawed, its peak at nothing. False when it cannot be
+        (more than `memory_bytes_max` is still charged to it, or this kernel keeps the peak): make another one."""
+        if not self.is_empty() or self.is_frozen:
+            return False
+        place = self.places.get("memory")
+        if place is None:
+            return True
+        if "memory" in self.is_v2:
+            return False
+        charged = _read(str(place / "memory.usage_in_bytes"))
+        return int(charged) <= memory_bytes_max and _try_write(str(place / "memory.max_usage_in_bytes"), b"0")
+
     def usage(self) -> Usage:
         """What it used."""
         user, system = self._cpu()

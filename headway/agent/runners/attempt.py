@@ -1,0 +1,100 @@
+"""One attempt of a process on its way, and the endings it can have."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import structlog
+
+from headway.agent.logs import Log
+from headway.agent.plain import plain
+from headway.agent.runners.spawn import Pid
+from headway.agent.sandbox.cgroups import Group
+from headway.agent.sandbox.groups import Held
+from headway.wire import Assignment, Ending, Key, Outcome
+
+_log = structlog.get_logger("headway.agent.processes")
+
+
+class Words(msgspec.Struct, frozen=True):
+    """The part of a `Spec` that a process is made of."""
+
+    command: list[str] | None = None
+    script: str | None = None
+    args: list[str] = []
+    env: dict[str, str] = {}
+    ports: list[str] = []
+
+
+decode = msgspec.json.Decoder(Words).decode
+
+
+class Attempt:
+    """One process attempt on its way: waiting for its script (pid 0), running, or being stopped."""
+
+    __slots__ = (
+        "assignment",
+        "began",
+        "directory",
+        "held",
+        "log",
+        "pid",
+        "pidfd",
+        "pipe",
+        "ports",
+        "stop",
+        "timer",
+        "words",
+    )
+
+    def __init__(self, assignment: Assignment, began: float) -> None:
+        self.assignment = assignment
+        self.words = Words()
+        self.began = began
+        self.pid = Pid(0)
+        self.held: Held | None = None
+        self.pidfd = -1
+        self.pipe = -1
+        self.ports: list[int] = []
+        self.directory = ""
+        self.log = Log()
+        self.stop: Outcome | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def group(self) -> Group | None:
+        """Its control group, while it has one: to freeze, to measure, to kill everything of it."""
+        return self.held.group if self.held is not None else None
+
+    @property
+    def key(self) -> Key:
+        return Key(self.assignment.tenant, self.assignment.task, self.assignment.attempt)
+
+
+def ended(
+    attempt: Attempt,
+    outcome: Outcome,
+    code: str = "",
+    message: str = "",
+    status: int | None = None,
+    usage: dict[str, float] | None = None,
+    result: str | None = None,
+) -> Ending:
+    """How it ended."""
+    return Ending(
+        *attempt.key,
+        outcome=outcome,
+        exit_code=status if status is not None and status >= 0 else None,
+        code=code,
+        message=plain(message) if message else "",
+        result=result,
+        usage=usage,
+    )
+
+
+def faulty(attempt: Attempt, fault: Exception) -> Ending:
+    """The ending of an attempt that the agent itself could not run or end as it should."""
+    _log.error("a fault of the agent ended an attempt", task=attempt.assignment.task, exc_info=fault)
+    message = f"a fault of the agent ended it: {type(fault).__name__}: {fault}; the agent's log has the traceback"
+    return ended(attempt, Outcome.FAILED, "agent_fault", message)

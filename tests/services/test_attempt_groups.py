@@ -1,0 +1,84 @@
+"""Attempts in control groups: one that eats memory dies alone, none leaves anybody, and what they used is counted."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from headway.agent.sandbox.cgroups import Cgroups
+from headway.agent.sandbox.groups import Groups
+from headway.wire import Outcome
+from tests.services.agent_leader import a_command, a_leader, a_shell, an_agent, key_of
+
+MIB = 1024 * 1024
+IN = "while 'headway-' not in open('/proc/self/cgroup').read(): pass\n"
+EAT = "kept = bytearray(256 * 1024 * 1024); print('ate it')"
+
+
+def needs(*what: str) -> None:
+    cgroups = Cgroups.found(f"headway-probe-{os.getpid()}")
+    cgroups.close()
+    lacking = [f"{name}: {cgroups.missing[name]}" for name in what if name in cgroups.missing]
+    if lacking:
+        pytest.skip("; ".join(lacking))
+
+
+def python(code: str) -> tuple[str, ...]:
+    return (sys.executable, "-I", "-S", "-c", code)
+
+
+async def test_who_eats_more_memory_than_it_has_fails_with_oom_and_nobody_else_does(tmp_path: Path):
+    needs("memory")
+    async with a_leader() as leader, an_agent(leader, tmp_path / "n1", memory=256 * MIB):
+        neighbour = a_shell("exec sleep 60", memory=64 * MIB)
+        await leader.dispatch(neighbour)
+        eater = await leader.run_one(a_command(*python(EAT), memory=64 * MIB))
+        assert (eater.outcome, eater.code) == (Outcome.FAILED, "oom")
+        assert "64 MiB" in eater.message and "memory: 128Mi" in eater.message
+        assert leader.ending(key_of(neighbour)) is None
+        await leader.kill(neighbour)
+        await leader.until(lambda: leader.ending(key_of(neighbour)))
+
+
+async def test_usage_counts_what_children_used_that_nobody_waited_for(tmp_path: Path):
+    needs("memory", "cpu")
+    async with a_leader() as leader, an_agent(leader, tmp_path / "n1", memory=256 * MIB):
+        eats = "import os\nif os.fork() == 0: kept = bytearray(48 * 1024 * 1024)\nelse: os.wait()"
+        ending = await leader.run_one(a_command(*python(IN + eats), memory=128 * MIB))
+        assert ending.usage is not None
+        assert ending.usage["memory_peak"] > 48 * MIB
+        assert ending.usage["cpu_user"] + ending.usage["cpu_system"] > 0
+        assert {"io_read", "io_written"} <= ending.usage.keys()
+        small = await leader.run_one(a_command("true", memory=128 * MIB))
+        assert small.usage is not None
+        assert small.usage["memory_peak"] < 32 * MIB, "another attempt, another peak"
+
+
+async def test_a_daemon_without_a_name_dies_with_its_attempt(tmp_path: Path):
+    needs("kill")
+    daemon = "setsid env -i /bin/sleep 61.5 >/dev/null 2>&1 & echo $! ; exit 0"
+    async with a_leader() as leader, an_agent(leader, tmp_path / "n1"):
+        ending = await leader.run_one(a_shell(daemon))
+        assert ending.outcome == Outcome.DONE
+        pid = int(ending.tail)
+        await leader.until(lambda: not Path(f"/proc/{pid}/cmdline").exists() or not _runs(pid))
+
+
+def test_an_agent_leaves_no_group_and_a_new_one_ends_what_was_left(tmp_path: Path):
+    needs("kill")
+    groups = Groups.of(tmp_path)
+    held = groups.take({"cpu": 100})
+    assert held is not None
+    pid = os.posix_spawn("/bin/sleep", ["sleep", "60"], {}, setsid=True)
+    groups.join(held, pid)
+    again = Groups.of(tmp_path)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -9
+    again.close()
+    assert not any(place.exists() for place in held.group.places.values())
+
+
+def _runs(pid: int) -> bool:
+    return b"61.5" in Path(f"/proc/{pid}/cmdline").read_bytes()
