@@ -29,6 +29,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "pool": "Steer, pause and resume pools.",
         "stats": "Show whether pools have enough.",
     },
+    "Capacity": {
+        "simulate": "Simulate a pool: what would happen with other nodes, tenants or policies.",
+    },
     "Parts of a deployment": {
         "server": "Run a server.",
         "agent": "Run the agent of a node.",

@@ -1,0 +1,89 @@
+"""Numbers as people read them, and the tables of a simulation as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headway.sim.outcome import Outcome
+
+Table = tuple[list[str], list[list[str]]]
+"""Headings and rows."""
+
+
+def lasting(seconds: float) -> str:
+    """A duration: 0s, 250ms, 3.2s, 4m10s, 2h05m, 3d04h."""
+    if seconds < 0.0005:
+        return "0s"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 60:
+        return f"{seconds:.3g}s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02}s"
+    minutes = round(seconds / 60)
+    if minutes < 48 * 60:
+        return f"{minutes // 60}h{minutes % 60:02}m"
+    return f"{minutes // 1440}d{minutes % 1440 // 60:02}h"
+
+
+def part(value: float) -> str:
+    """A part of a whole, as percents; what is little is not nothing, and what is nearly all is not all."""
+    said = [f"{value:.{digits}%}" for digits in (1, 2, 3)]
+    return next((text for text in said if value in (0, 1) or float(text[:-1]) not in (0.0, 100.0)), said[-1])
+
+
+def counted(number: int) -> str:
+    """A count with its thousands apart."""
+    return f"{number:,}"
+
+
+def by_tenant(found: Outcome) -> Table:
+    """Waiting and lateness, by tenant and lane."""
+    headings = ["TENANT", "LANE", "TASKS", "MISSED", "WAIT P50", "P90", "P99", "MOST", "LATE P99", "CAPPED", "LOST"]
+    rows = [
+        [
+            row.tenant, row.lane, counted(row.arrived), counted(row.missed), lasting(row.wait.p50),
+            lasting(row.wait.p90), lasting(row.wait.p99), lasting(row.wait.most),
+            lasting(row.late_p99) if row.missed else "-", counted(row.capped), counted(row.lost),
+        ]
+        for row in found.rows
+    ]  # fmt: skip
+    return headings, rows
+
+
+def summary(found: Outcome) -> list[tuple[str, str]]:
+    """What is to be said of the whole, in few words."""
+    used = ", ".join(f"{name} {part(value)}" for name, value in found.utilization.items() if value > 0)
+    if found.contended:
+        fairness = (
+            f"{found.fairness:.3f} (least {found.fairness_least:.3f}, over {found.contended} windows with waiting)"
+        )
+    else:
+        fairness = "nobody had to wait for room"
+    missed = part(found.missed / found.arrived) if found.arrived else "0%"
+    return [
+        ("tasks", f"{counted(found.arrived)} arrived, {counted(found.started)} started, {counted(found.done)} done"),
+        ("deadline misses", f"{counted(found.missed)} ({missed})"),
+        ("utilization", used or "none"),
+        ("fairness", fairness),
+        ("preemptions", f"{found.freezes} frozen, {found.checkpoints} moved by checkpoint"),
+    ]
+
+
+def comparison(found: Sequence[Outcome]) -> Table:
+    """Policies side by side."""
+    lanes = [lane.lane for lane in found[0].lanes]
+    headings = [
+        "POLICY", "MISSED", "LATE P99", *[f"P99 {lane.upper()}" for lane in lanes], "FAIRNESS", "UTILIZATION",
+        "PREEMPTIONS",
+    ]  # fmt: skip
+    rows = [
+        [
+            one.policy, f"{counted(one.missed)} ({part(one.missed / max(one.arrived, 1))})", lasting(one.late_p99),
+            *[lasting(lane.p99) for lane in one.lanes], f"{one.fairness:.3f}",
+            part(one.utilization.get(one.bottleneck, 0.0)), counted(one.freezes + one.checkpoints),
+        ]
+        for one in found
+    ]  # fmt: skip
+    return headings, rows
