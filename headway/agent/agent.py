@@ -21,7 +21,8 @@ from typing import NoReturn
 
 import structlog
 
-from headway.agent.capacity import detect
+from headway.agent import gpus
+from headway.agent.capacity import detect, offered, reserved
 from headway.agent.executor import Executor, Offer
 from headway.agent.leftovers import Guardian, kill_leftovers, mark
 from headway.agent.outbox import Outbox
@@ -61,8 +62,14 @@ class AgentSettings:
     workers: int = 0
     capacity: dict[str, int] | None = None
     """Instead of what the machine is found to have."""
+    at_most: dict[str, int] = field(default_factory=dict[str, int])
+    """No more than this of what it is found to have."""
+    reserve: dict[str, int] = field(default_factory=dict[str, int])
+    """What it keeps for itself of that, where another amount than by default."""
     resources: dict[str, int] = field(default_factory=dict[str, int])
     """Beside that: gpu, licences, anything that is counted."""
+    gpus: tuple[str, ...] | None = None
+    """Their ids; None: as they are found."""
     ports: tuple[int, int] = (FIRST, LAST)
     """The first and the last port number that tasks may be given."""
     labels: dict[str, str] = field(default_factory=dict[str, str])
@@ -108,6 +115,7 @@ class Agent:
                 app=settings.app,
                 workers=settings.workers,
                 ports=Ports(*settings.ports),
+                gpus=gpus.Gpus(self._gpu_ids()),
             ),
             data_dir=settings.data_dir,
             marker=marker,
@@ -140,14 +148,33 @@ class Agent:
 
     def _capacity(self) -> dict[str, int]:
         settings = self._settings
-        found = detect(settings.data_dir) if settings.capacity is None else dict(settings.capacity)
+        if settings.capacity is None:
+            found = detect(settings.data_dir)
+            kept = reserved(found, settings.reserve)
+            found = offered(found, settings.at_most, kept)
+            _log.info("what this node offers", offered=found, kept_for_itself=kept)
+        else:
+            found = dict(settings.capacity)
         found.update(settings.resources)
         if settings.kinds - {"function"}:
             first, last = settings.ports
             found["ports"] = last - first + 1
+            if ids := self._gpu_ids():
+                found["gpu"] = len(ids)
         if settings.app is not None:
             found["workers"] = settings.workers
         return found
+
+    def _gpu_ids(self) -> list[str]:
+        """The ids that were said, else those found, else as many numbers as were said to be there."""
+        settings = self._settings
+        if settings.gpus is not None:
+            return list(settings.gpus)
+        said = (settings.capacity or {}) | settings.resources
+        if "gpu" in said:
+            found = gpus.detect()
+            return found[: said["gpu"]] if len(found) >= said["gpu"] else [str(n) for n in range(said["gpu"])]
+        return gpus.detect() if settings.capacity is None else []
 
     def _identity(self, capacity: dict[str, int]) -> Identity:
         settings = self._settings

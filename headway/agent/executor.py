@@ -16,9 +16,11 @@ from pathlib import Path
 
 import structlog
 
+from headway.agent.gpus import Gpus
 from headway.agent.outbox import Outbox
 from headway.agent.ports import Ports
 from headway.agent.runners.function import FunctionRunner
+from headway.agent.runners.lending import Lending
 from headway.agent.runners.process import ProcessRunner
 from headway.agent.runners.watcher import Watcher
 from headway.agent.sandbox.groups import Groups
@@ -51,6 +53,7 @@ class Offer:
     app: str | None
     workers: int
     ports: Ports = field(default_factory=Ports)
+    gpus: Gpus = field(default_factory=Gpus)
 
 
 class Executor:
@@ -89,7 +92,7 @@ class Executor:
             marker=marker,
             watcher=self._watcher,
             outbox=outbox,
-            ports=offer.ports,
+            lending=Lending(offer.ports, offer.gpus),
             groups=groups,
             clock=clock,
             on_end=self._process_ended,

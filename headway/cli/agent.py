@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from headway.sdk.discovery import default_data_dir, discover
 _SIZED = frozenset({"memory", "disk"})
 _SET_OTHERWISE = {"ports": "--ports LOW-HIGH", "workers": "--workers N"}
 RESOURCE_MAX = 2**60
+_GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9_/:.-]{0,127}")
 
 
 def port_range(_: click.Context, option: click.Parameter, said: str | None) -> tuple[int, int] | None:
@@ -30,6 +33,16 @@ def port_range(_: click.Context, option: click.Parameter, said: str | None) -> t
     return int(first), int(last)
 
 
+def gpu_ids(_: click.Context, option: click.Parameter, said: str | None) -> tuple[str, ...] | None:
+    """`0,2` or UUIDs as a tuple."""
+    if said is None:
+        return None
+    ids = tuple(said.split(","))
+    if not all(_GPU.fullmatch(one) for one in ids) or len(set(ids)) < len(ids):
+        raise click.BadParameter(f"expected ids, each once, such as 0,2 or GPU-5f3c…, not {said!r}", param=option)
+    return ids
+
+
 _AGENT = [
     click.option("--url", metavar="URL", help="The server (default: HEADWAY_URL)."),
     click.option("--key", metavar="KEY", help="The node's key (better: HEADWAY_KEY)."),
@@ -40,6 +53,13 @@ _AGENT = [
     click.option(
         "--resource", "resources", multiple=True, metavar="K=V", callback=options.pairs, help="Also has gpu=2."
     ),
+    click.option(
+        "--at-most", multiple=True, metavar="K=V", callback=options.pairs, help="Offer no more than cpu=2 of it."
+    ),
+    click.option(
+        "--reserve", multiple=True, metavar="K=V", callback=options.pairs, help="Keep memory=2Gi for the machine."
+    ),
+    click.option("--gpus", metavar="ID,ID", callback=gpu_ids, help="Which GPUs it lends (default: all it finds)."),
     click.option("--ports", metavar="LOW-HIGH", callback=port_range, help="Which ports tasks may get (20000-29999)."),
     click.option(
         "--cpu-quota", is_flag=True, help="Give tasks no more cpu than they ask for even while there is more."
@@ -75,15 +95,27 @@ def start(
     workers: int | None,
     capacity: Mapping[str, str],
     resources: Mapping[str, str],
+    at_most: Mapping[str, str],
+    reserve: Mapping[str, str],
+    gpus: tuple[str, ...] | None,
     ports: tuple[int, int] | None,
     labels: dict[str, str],
     cpu_quota: bool,
 ) -> int:
     """Runs an agent until it is told to stop; answers its exit code."""
     from headway.agent.agent import AgentSettings
+    from headway.agent.capacity import cpus
     from headway.agent.ports import FIRST, LAST
     from headway.app import run_agent
 
+    if capacity and (at_most or reserve):
+        raise trouble.Stopped("--capacity says all that is offered; leave out --at-most and --reserve", trouble.USAGE)
+    offer = {
+        "capacity": amounts(capacity) or None,
+        "resources": amounts(resources, "--resource"),
+        "at_most": amounts(at_most, "--at-most"),
+        "reserve": amounts(reserve, "--reserve"),
+    }
     server = discover(url, key)
     os.environ.pop("HEADWAY_KEY", None)  # tasks inherit the environment; the node's key is not for them
     name = node or socket.gethostname()
@@ -94,14 +126,13 @@ def start(
         data_dir=data or _data_dir(name),
         kinds=frozenset(kinds),
         app=app,
-        workers=workers if workers is not None else (os.cpu_count() or 1),
-        capacity=amounts(capacity) or None,
-        resources=amounts(resources, "--resource"),
+        workers=workers if workers is not None else cpus(),
+        gpus=gpus,
         ports=ports or (FIRST, LAST),
         labels=labels,
         has_cpu_quota=cpu_quota,
     )
-    return run_agent(settings)
+    return run_agent(replace(settings, **offer))
 
 
 def amounts(said: Mapping[str, str], option: str = "--capacity") -> dict[str, int]:

@@ -84,6 +84,7 @@ def examine(environ: Mapping[str, str], data_dir: Path) -> list[Finding]:
         check_loopback(),
         check_cores(),
         check_memory(),
+        check_offer(data_dir),
         check_files(),
         check_clock(),
         check_parent_death_signal(),
@@ -190,6 +191,23 @@ def check_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sy
     available = min(available, limit // MIB) if limit else available
     advice = "End something, or raise the container's limit."
     return _graded("memory", available, MEMORY_MIN_MIB, MEMORY_EASY_MIB, f"{available} MiB available", advice)
+
+
+def check_offer(data_dir: Path) -> Finding:
+    """What an agent here would offer, and what it would keep."""
+    from headway.agent import gpus
+    from headway.agent.capacity import detect, offered, reserved
+
+    found = detect(nearest_existing(data_dir))
+    kept = reserved(found, {})
+    left = offered(found, {}, kept)
+    meaning = (
+        f"an agent offers {left['cpu'] / 1000:g} cpu, {left['memory'] // MIB} MiB of memory, {left['disk'] // MIB} MiB "
+        f"of disk, {len(gpus.detect())} GPUs; it keeps {kept['memory'] // MIB} and {kept['disk'] // MIB} MiB"
+    )
+    return Finding(
+        "capacity", State.OK, meaning, "`headway agent --reserve`, `--at-most` and `--resource` say otherwise."
+    )
 
 
 def check_files(soft: int = resource.getrlimit(resource.RLIMIT_NOFILE)[0]) -> Finding:

@@ -37,6 +37,7 @@ class Attempt:
         "assignment",
         "began",
         "directory",
+        "gpus",
         "held",
         "log",
         "pid",
@@ -57,6 +58,7 @@ class Attempt:
         self.pidfd = -1
         self.pipe = -1
         self.ports: list[int] = []
+        self.gpus: list[str] = []
         self.directory = ""
         self.log = Log()
         self.stop: Outcome | None = None

@@ -22,9 +22,9 @@ import structlog
 
 from headway.agent.leftovers import MARKER, kill_attempts, kill_group
 from headway.agent.outbox import Outbox
-from headway.agent.ports import Ports
 from headway.agent.runners.attempt import Attempt, decode, ended, faulty
 from headway.agent.runners.directories import Directories
+from headway.agent.runners.lending import Lending
 from headway.agent.runners.orphans import Orphans, reap_group
 from headway.agent.runners.output import OUTPUT, output
 from headway.agent.runners.scripts import Scripts
@@ -34,7 +34,6 @@ from headway.agent.runners.watcher import Watcher
 from headway.agent.sandbox.cgroups import Usage
 from headway.agent.sandbox.groups import Groups, summed
 from headway.core.context import idempotency_key
-from headway.core.ports import variables
 from headway.wire import Assignment, Blob, Ending, Key, Outcome
 
 READ_BYTES = 64 * 1024
@@ -59,14 +58,14 @@ class ProcessRunner:
         marker: str,
         watcher: Watcher,
         outbox: Outbox,
-        ports: Ports,
+        lending: Lending,
         groups: Groups,
         clock: Callable[[], float],
         on_end: Callable[[Assignment, Ending], None],
     ) -> None:
         self._watcher = watcher
         self._outbox = outbox
-        self._ports = ports
+        self._lending = lending
         self._groups = groups
         self._clock = clock
         self._on_end = on_end
@@ -173,22 +172,18 @@ class ProcessRunner:
     def _launch(self, attempt: Attempt) -> None:
         try:
             argv = self._argv(attempt)
-            if argv is not None and self._has_ports(attempt):
+            if argv is not None and self._is_lent(attempt):
                 self._spawn(attempt, argv)
         except OSError as error:  # no disk, no descriptors: the node's fault
             message = f"the node could not start it: {error}; free disk, memory or open files there"
             self._end(attempt, ended(attempt, Outcome.LOST, "spawn_failed", message))
 
-    def _has_ports(self, attempt: Attempt) -> bool:
-        """Whether it got the ports it asked for; ends it when others on this machine have them."""
-        wanted = attempt.assignment.needs.get("ports", 0)
-        numbers = self._ports.take(wanted) if wanted else []
-        if numbers is not None:
-            attempt.ports = numbers
-            return True
-        message = f"not {wanted} ports of the node's range are free; give its agent another one: --ports LOW-HIGH"
-        self._end(attempt, ended(attempt, Outcome.LOST, "no_ports", message))
-        return False
+    def _is_lent(self, attempt: Attempt) -> bool:
+        """Whether it got the ports and GPUs it asked for; ends it when others have them."""
+        refusal = self._lending.take(attempt)
+        if refusal is not None:
+            self._end(attempt, ended(attempt, Outcome.LOST, *refusal))
+        return refusal is None
 
     def _spawn(self, attempt: Attempt, argv: list[str]) -> None:
         attempt.directory = self._directories.take()
@@ -240,7 +235,7 @@ class ProcessRunner:
             "HEADWAY_DEADLINE": deadline.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "HEADWAY_OUTPUT": f"{directory}/{OUTPUT}",
             "HEADWAY_TMP": directory,
-            **variables(attempt.words.ports, attempt.ports),
+            **self._lending.variables(attempt),
             MARKER: self._marker,
         }
 
@@ -402,8 +397,7 @@ class ProcessRunner:
 
     def _tidy(self, attempt: Attempt) -> None:
         """What an attempt leaves behind goes; if it does not go, that is no reason not to report its end."""
-        self._ports.give(attempt.ports)
-        attempt.ports = []
+        self._lending.give(attempt)
         try:
             self._give_group(attempt)
             if attempt.directory:

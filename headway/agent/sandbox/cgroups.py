@@ -33,6 +33,7 @@ _V1_FILES = {
     "memory": "memory.limit_in_bytes",
     "pids": "pids.max",
     "freezer": "freezer.state",
+    "blkio": "cgroup.procs",
 }
 
 
@@ -61,6 +62,9 @@ class Usage:
     memory_peak: int | None = None
     oom_kills: int = 0
     pids_refused: int = 0
+    io_read: int | None = None
+    """Bytes from and to devices; v1 does not charge what is written back later."""
+    io_written: int | None = None
 
 
 @dataclass(slots=True)
@@ -187,7 +191,7 @@ class Group:
     def usage(self) -> Usage:
         """What it used."""
         user, system = self._cpu()
-        return Usage(user, system, self._memory_peak(), self._oom_kills(), self._pids_refused())
+        return Usage(user, system, self._memory_peak(), self._oom_kills(), self._pids_refused(), *self._io())
 
     def _freeze(self, v2: bytes, v1: bytes) -> bool:
         place = self._freezer
@@ -244,6 +248,18 @@ class Group:
             return 0
         file = "memory.events" if "memory" in self.is_v2 else "memory.oom_control"
         return _pairs(str(place / file)).get("oom_kill", 0)
+
+    def _io(self) -> tuple[int | None, int | None]:
+        """Bytes read and written, summed over all devices."""
+        for controller, file, read, written in (
+            ("io", "io.stat", "rbytes=", "wbytes="),
+            ("blkio", "blkio.throttle.io_service_bytes", "Read ", "Write "),
+        ):
+            place = self.places.get(controller)
+            if place is not None:
+                text = _read(str(place / file)).decode()
+                return _sum_after(read, text), _sum_after(written, text)
+        return None, None
 
     def _pids_refused(self) -> int:
         place = self.places.get("pids")
@@ -333,7 +349,7 @@ def _places(kind: str, root: Path, own: Path) -> Iterator[tuple[str, Path, bool]
         place = _within(second, mine.get("", ""))
         offered = set(_words(place / "cgroup.controllers"))
         yield "v2", place, True
-        for controller in LIMITS:
+        for controller in (*LIMITS, "io"):
             if controller in offered:
                 yield controller, place, True
     if kind in ("v1", "hybrid"):
@@ -421,6 +437,11 @@ def _between(bounds: tuple[int, int], value: int) -> int:
 def _within(mount: Path, path: str) -> Path:
     """In a container the path may be the host's, and the mount itself is our group."""
     return mount / path if (mount / path).is_dir() else mount
+
+
+def _sum_after(word: str, text: str) -> int:
+    """The sum of all numbers behind a word."""
+    return sum(int(rest.split(None, 1)[0]) for rest in text.split(word)[1:])
 
 
 def _words(path: Path) -> list[str]:

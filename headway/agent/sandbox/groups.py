@@ -147,6 +147,11 @@ def summed(usage: Usage | None, rusage: resource.struct_rusage | None) -> dict[s
             found |= {"cpu_user": usage.cpu_user, "cpu_system": usage.cpu_system}
         if usage.memory_peak is not None:
             found["memory_peak"] = float(usage.memory_peak)
+        # Of what is read, the group knows more (all its processes); of what is written, in v1 the processes (each is
+        # charged with the pages it made dirty). Neither counts what the other does not see, so the larger is nearer.
+        if usage.io_read is not None and usage.io_written is not None:
+            found["io_read"] = max(found.get("io_read", 0.0), float(usage.io_read))
+            found["io_written"] = max(found.get("io_written", 0.0), float(usage.io_written))
     return found
 
 
@@ -157,11 +162,17 @@ def _since(before: Usage, now: Usage) -> Usage:
         now.memory_peak,
         now.oom_kills - before.oom_kills,
         now.pids_refused - before.pids_refused,
+        _less_bytes(now.io_read, before.io_read),
+        _less_bytes(now.io_written, before.io_written),
     )
 
 
 def _less(now: float | None, before: float | None) -> float | None:
     return None if now is None else max(0.0, now - (before or 0.0))
+
+
+def _less_bytes(now: int | None, before: int | None) -> int | None:
+    return None if now is None else max(0, now - (before or 0))
 
 
 def _children(pid: int) -> list[int]:
