@@ -74,6 +74,16 @@ class Ending(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What the attempt used: cpu_user, cpu_system (seconds), memory_peak, io_read, io_written (bytes)."""
 
 
+class Bounds(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """How long an attempt may run in all, and how long it may take to stop."""
+
+    tenant: int
+    task: int
+    attempt: int
+    cap_ms: int
+    grace_ms: int
+
+
 class LogChunk(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """A piece of an attempt's log, counted from 0; stdout and stderr are one stream, as a terminal shows it."""
 
@@ -189,6 +199,13 @@ class Kill(msgspec.Struct, tag="kill", frozen=True):
     keys: list[Key]
 
 
+class Change(msgspec.Struct, tag="change", frozen=True):
+    """Attempts that may run longer or shorter than was said when they were dispatched. Of those unknown nothing is
+    meant: they ended."""
+
+    bounds: list[Bounds]
+
+
 class Renewed(msgspec.Struct, tag="renewed", frozen=True):
     """The lease now lasts `lease_seconds` from when the agent SENT the heartbeat of that sequence."""
 
@@ -203,8 +220,13 @@ class Blob(msgspec.Struct, tag="blob", frozen=True):
     body: bytes | None
 
 
+def bounded(assignment: Assignment, bounds: Bounds) -> Assignment:
+    """The assignment with other bounds."""
+    return msgspec.structs.replace(assignment, cap_ms=bounds.cap_ms, grace_ms=bounds.grace_ms)
+
+
 FromAgent = Hello | Ended | Started | Returned | Windows | Heartbeat | Logs | Fetch
-FromLeader = Welcome | Refused | Dispatch | Ack | Kill | Renewed | Blob
+FromLeader = Welcome | Refused | Dispatch | Ack | Kill | Change | Renewed | Blob
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent = msgspec.msgpack.Decoder(FromAgent)

@@ -26,7 +26,7 @@ from headway.agent.runners.watcher import Watcher
 from headway.agent.sandbox.groups import Groups
 from headway.agent.window import LONG_SECONDS, Window, differs
 from headway.core.resources import fits, give, how_many_fit, take
-from headway.wire import Assignment, Blob, Ending, Key, Outcome
+from headway.wire import Assignment, Blob, Bounds, Ending, Key, Outcome, bounded
 
 PROCESS_WINDOW_MAX = 128
 PROCESS_WINDOW_FIRST = 16
@@ -131,6 +131,14 @@ class Executor:
         self._outbox.end([Ending(*_key(a), Outcome.KILLED, 0, None, "killed", message) for a in queued])
         for key in wanted:
             self._processes.stop(key, Outcome.KILLED)
+
+    def change(self, bounds: list[Bounds]) -> None:
+        """Lets attempts run longer, or shorter."""
+        said = {Key(one.tenant, one.task, one.attempt): one for one in bounds}
+        self._queue = deque(bounded(a, said[_key(a)]) if _key(a) in said else a for a in self._queue)
+        self._processes.change(said)
+        if self._functions is not None:
+            self._functions.change(said)
 
     def abandon(self, keys: set[Key] | None = None) -> None:
         """Kills (None: everything) at once and forgets: the leader may start it elsewhere."""

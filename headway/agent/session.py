@@ -25,6 +25,7 @@ from headway.wire import (
     PROTOCOL,
     Ack,
     Blob,
+    Change,
     Dispatch,
     FromLeader,
     Heartbeat,
@@ -227,6 +228,8 @@ class Session:
                 self._outbox.renewed(message.sequence)
             case Kill():
                 self._executor.kill(message.keys)
+            case Change():
+                self._executor.change(message.bounds)
             case Blob():
                 self._executor.blob(message)
             case Welcome() | Refused():

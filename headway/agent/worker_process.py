@@ -34,6 +34,8 @@ from headway.agent.plain import plain
 from headway.agent.worker_wire import (
     CURRENT,
     HEADER,
+    NEWS,
+    NEWS_OFFSET,
     PAGE_BYTES,
     STOP,
     STOP_OFFSET,
@@ -277,7 +279,15 @@ class Worker:
 
     def _context(self, job: Job) -> Context:
         cap_at = monotonic() + job.cap_ms / 1000
-        return Context(tenant=job.tenant, task=job.task, attempt=job.attempt, cap_at=cap_at, now=monotonic)
+        return Context(
+            tenant=job.tenant, task=job.task, attempt=job.attempt, cap_at=cap_at, now=monotonic,
+            moved=lambda: self._moved(job.task),
+        )  # fmt: skip
+
+    def _moved(self, task: int) -> float:
+        """By how many seconds the agent has moved the cap of the running task since it was given."""
+        whose, nanoseconds, _ = NEWS.unpack_from(self._page, NEWS_OFFSET)
+        return nanoseconds / 1e9 if whose == task else 0.0
 
     def _with_log(self, job: Job, ending: Ending) -> Ending:
         log = self._printed.take()

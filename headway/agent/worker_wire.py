@@ -24,6 +24,11 @@ STOP = struct.Struct("<q")
 STOP_OFFSET = CURRENT.size
 """The task that SIGTERM means. A signal that arrives after that task ended is ignored."""
 
+NEWS = struct.Struct("<qqq")
+NEWS_OFFSET = STOP_OFFSET + STOP.size
+"""What the agent has to say to the running task: which task, by how many ns its cap was moved since it was given, and
+whether it is asked for a checkpoint."""
+
 STOPPED = "stopped"
 """Code of an ending that followed SIGTERM; the agent knows why it sent it and says so instead."""
 

@@ -26,14 +26,16 @@ from headway.core.lifecycle import State
 from headway.core.queue import LineKey, ReadyTask
 from headway.gateway.accounts import AccountsApi
 from headway.gateway.admission import Admission
-from headway.gateway.api import Api
+from headway.gateway.api import Api, task_id
 from headway.gateway.auth import Authenticator, keep_bootstrap_keys
 from headway.gateway.connection import BoundedHttp
+from headway.gateway.events import EventsApi
 from headway.gateway.insight import Insight
 from headway.gateway.issuing import Issuing
 from headway.gateway.known_nodes import KnownNodes
 from headway.gateway.problems import Problem
 from headway.gateway.routes import application
+from headway.gateway.steering import SteeringApi
 from headway.gateway.submitting import Submitting
 from headway.gateway.waiting import Waiting
 from headway.monitor.metrics import exposition
@@ -43,6 +45,7 @@ from headway.scheduler.sessions import serve_agent
 from headway.store.accounts import AccountStore
 from headway.store.cluster import ClusterStore
 from headway.store.database import GONE, Database
+from headway.store.events import EventStore
 from headway.store.listen import listen_for_ready
 from headway.store.migrate import MigrationFault, keep_slices, migrate
 from headway.store.outlook import OutlookStore
@@ -197,6 +200,18 @@ class _Server:
             insight=self._insight,
             pool_name=POOL_NAME,
         )
+        self._steering_api = SteeringApi(
+            steering=SteeringStore(databases.submitting, POOL),
+            tasks=TaskStore(databases.asking, POOL),
+            accounts=AccountStore(databases.asking, POOL),
+            authenticator=self._authenticator,
+            steerer=self._leader,
+            view=self._api.view,
+            task_id=task_id,
+        )
+        self._events_api = EventsApi(
+            events=EventStore(databases.asking, POOL), authenticator=self._authenticator, waiting=self._waiting
+        )
 
     async def run(self) -> None:
         if self._settings.bootstrap_keys is not None:
@@ -238,6 +253,8 @@ class _Server:
         app = application(
             self._api,
             self._accounts_api,
+            self._steering_api,
+            self._events_api,
             ready=self._why_not_ready,
             metrics=exposition(readings(self._leader, lambda: self._accepted_tasks, POOL_NAME)),
             more=[WebSocketRoute("/v1/agent/session", self._agent_session)],
@@ -294,7 +311,7 @@ class _Server:
                 line = LineKey(common.tenant, common.lane, common.shape)
                 self._leader.offer(line, [ReadyTask(start_by, cap_ms, task) for task in ids])
             else:
-                self._leader.expect_due()
+                self._leader.timekeeper.expect_due()
 
     async def _announce_for_ever(self) -> None:
         """One notification for all that gathered while the last one was sent."""

@@ -17,7 +17,9 @@ SECTIONS: dict[str, dict[str, str]] = {
         "show": "Show one task with its attempts.",
         "explain": "Say why a task waits, or runs where it does.",
         "logs": "Print the log of a task.",
+        "change": "Change how long a task may run, or how late it may start.",
         "cancel": "Cancel tasks.",
+        "events": "Print what went otherwise than asked.",
         "wait": "Wait for tasks to finish.",
     },
     "Accounts": {

@@ -21,6 +21,8 @@ class Context:
     """When the execution cap ends, by `now`."""
     now: Callable[[], float]
     """Seconds of any monotonic clock."""
+    moved: Callable[[], float] = lambda: 0.0
+    """By how many seconds the cap was moved since: raised, lowered, or the task stood still."""
 
     @property
     def task_id(self) -> str:
@@ -30,7 +32,7 @@ class Context:
     @property
     def remaining(self) -> float:
         """Seconds until the execution cap; 0 when it is over."""
-        return max(0.0, self.cap_at - self.now())
+        return max(0.0, self.cap_at + self.moved() - self.now())
 
     @property
     def idempotency_key(self) -> str:

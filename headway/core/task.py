@@ -24,6 +24,7 @@ from headway.core.terms import NONE, SaidRate, Terms, rates_of, wrong_terms
 
 Duration = str | int | float
 Kind = Literal["command", "script", "function"]
+OffPeak = Literal["allow", "require", "never"]
 
 NAME_CHARS_MAX = 200
 TEXT_CHARS_MAX = 128 * 1024
@@ -78,7 +79,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     eligible_at: datetime | None = None
     retry: RetryRule | None = None
     tags: dict[str, str] = {}
-    off_peak: Literal["allow", "require", "never"] = "allow"
+    off_peak: OffPeak = "allow"
     constraints: tuple[Constraint, ...] = ()
     preferred: tuple[Constraint, ...] = ()
     spread: str | None = None
@@ -147,7 +148,7 @@ def admit(said: Submission, tiers: dict[str, Tier]) -> Admitted | list[Refused]:
         wrong.append(Refused("tier", f"there is no tier {said.tier!r}; there are: {', '.join(sorted(tiers))}"))
         return wrong
     tolerance = duration_ms(said.delay_tolerance, "delay_tolerance")
-    cap = tier.default_cap_ms if said.execution_cap is None else _cap(said.execution_cap, tier)
+    cap = tier.default_cap_ms if said.execution_cap is None else cap_of(said.execution_cap, tier)
     grace = duration_ms(said.cap_grace, "cap_grace")
     needs = _needs(said, tier)
     wrong += [found for found in (tolerance, cap, grace) if isinstance(found, Refused)]
@@ -186,16 +187,17 @@ def _admitted(
         script=said.script,
         script_path=said.script_path,
         function=said.function,
-        lane=_lane(said, tolerance),
+        lane=lane_of(said.off_peak, tolerance),
         terms=terms,
     )
 
 
-def _lane(said: Submission, tolerance_ms: int) -> Lane:
+def lane_of(off_peak: OffPeak, tolerance_ms: int) -> Lane:
+    """In which lane a task waits."""
     if tolerance_ms <= URGENT_TOLERANCE_MS:
         return Lane.URGENT
-    patient = said.off_peak == "allow" and tolerance_ms >= OFF_PEAK_TOLERANCE_MS
-    return Lane.OFFPEAK if patient or said.off_peak == "require" else Lane.NORMAL
+    patient = off_peak == "allow" and tolerance_ms >= OFF_PEAK_TOLERANCE_MS
+    return Lane.OFFPEAK if patient or off_peak == "require" else Lane.NORMAL
 
 
 def _terms(said: Submission, rates: tuple[Rate, ...]) -> Terms:
@@ -309,7 +311,8 @@ def _wrong_retry(rule: RetryRule) -> list[Refused]:
     return wrong + [found for found in checked if isinstance(found, Refused)]
 
 
-def _cap(said: Duration, tier: Tier) -> int | Refused:
+def cap_of(said: Duration, tier: Tier) -> int | Refused:
+    """An execution cap within its tier's longest."""
     cap = duration_ms(said, "execution_cap", least_ms=1)
     if isinstance(cap, int) and cap > tier.max_cap_ms:
         return Refused("execution_cap", f"tier {tier.name} allows at most {tier.max_cap_ms / 1000:g}s")

@@ -129,7 +129,7 @@ class Api:
     async def get(self, request: Request) -> Response:
         """Shows one task."""
         caller = await self._caller(request)
-        return _json(await self._view(caller, _task_id(request)))
+        return _json(await self.view(caller, task_id(request)))
 
     async def list(self, request: Request) -> Response:
         """Lists tasks, newest first."""
@@ -153,7 +153,7 @@ class Api:
     async def explain(self, request: Request) -> Response:
         """Why a task waits, why it runs where it does, or how it ended."""
         caller = await self._caller(request)
-        task = _task_id(request)
+        task = task_id(request)
         rows = await self._tasks.get(caller.tenant, [task])
         if not rows:
             raise Problem("not_found", f"there is no task {task}")
@@ -173,7 +173,7 @@ class Api:
     async def cancel(self, request: Request) -> Response:
         """Cancels one task: at once while it waits, by stopping it when it runs."""
         caller = await self._caller(request)
-        task = _task_id(request)
+        task = task_id(request)
         found = await self._queue.cancel(caller.tenant, [task])
         if task not in found:
             await self._explain_why_not_cancelled(caller, task)
@@ -181,31 +181,31 @@ class Api:
         self._stopper.stop_soon([owned] if owned else [], [task])
         if owned is None:
             self._waiting.ended([(caller.tenant, task)])
-        return _json(await self._view(caller, task))
+        return _json(await self.view(caller, task))
 
     async def _explain_why_not_cancelled(self, caller: Caller, task: int) -> None:
-        view = await self._view(caller, task)
+        view = await self.view(caller, task)
         if view.status in ("done", "failed", "cancelled"):
             raise Problem("already_finished", f"task {task} is {view.status}; there is nothing to cancel")
 
     async def attempts(self, request: Request) -> Response:
         """Lists the tries of a task, oldest first."""
         caller = await self._caller(request)
-        task = _task_id(request)
-        await self._view(caller, task)
+        task = task_id(request)
+        await self.view(caller, task)
         rows = await self._tasks.attempts(caller.tenant, task)
         return _json({"items": [attempt_view(row) for row in rows]})
 
     async def result(self, request: Request) -> Response:
         """The task once it is over (200), or as it is (202); waits up to `wait` seconds for the end."""
         caller = await self._caller(request)
-        task = _task_id(request)
+        task = task_id(request)
         refuse_unknown(request, _RESULT_PARAMETERS)
-        view = await self._view(caller, task)
+        view = await self.view(caller, task)
         seconds = _seconds(request, "wait")
         if view.finished_at is None and seconds > 0:
             await self._waiting.any_of(caller.tenant, [task], seconds)
-            view = await self._view(caller, task)
+            view = await self.view(caller, task)
         return _json(view, 200 if view.finished_at is not None else 202)
 
     async def wait(self, request: Request) -> Response:
@@ -226,10 +226,10 @@ class Api:
     async def logs(self, request: Request) -> Response:
         """The log of an attempt (default: the last one); with `follow=1` of all from there on, to the task's end."""
         caller = await self._caller(request)
-        task = _task_id(request)
+        task = task_id(request)
         refuse_unknown(request, _LOG_PARAMETERS)
         asked, follow = whole(request, "attempt", 0, least=0, most=32767), _follows(request)
-        view = await self._view(caller, task)
+        view = await self.view(caller, task)
         attempt = asked or view.attempt
         if attempt > view.attempt and (view.finished_at is not None or not follow):
             raise Problem("not_found", f"task {task} has no attempt {attempt}; its last one is {view.attempt}")
@@ -249,7 +249,7 @@ class Api:
         """Reads on until the task (or the one attempt asked for) is over; what was written before that is all there."""
         after = -1
         while True:
-            view = await self._view(caller, task)
+            view = await self.view(caller, task)
             while pieces := await self._tasks.read_log(caller.tenant, task, attempt, after):
                 for _, body in pieces:
                     yield body
@@ -293,7 +293,8 @@ class Api:
         ]
         return _json({"items": items})
 
-    async def _view(self, caller: Caller, task: int) -> TaskView:
+    async def view(self, caller: Caller, task: int) -> TaskView:
+        """A task as its tenant sees it."""
         rows = await self._tasks.get(caller.tenant, [task])
         if not rows:
             raise Problem("not_found", f"there is no task {task}")
@@ -310,7 +311,8 @@ def _parse_id(text: str) -> int:
     return int(text)
 
 
-def _task_id(request: Request) -> int:
+def task_id(request: Request) -> int:
+    """The id in the path."""
     return _parse_id(request.path_params["id"])
 
 

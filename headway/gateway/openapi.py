@@ -8,10 +8,12 @@ from functools import cache
 import msgspec
 
 from headway import wire
+from headway.core.amend import Amendment
 from headway.core.task import Submission
 from headway.gateway import account_bodies, account_views
 from headway.gateway.api import WaitFor
 from headway.gateway.batch import BatchAnswer
+from headway.gateway.events import EventView
 from headway.gateway.explaining import ExplanationView
 from headway.gateway.operations import Operation
 from headway.gateway.problems import TITLES, ProblemDocument
@@ -23,6 +25,8 @@ _TYPES: dict[str, type] = {
     "Task": TaskView,
     "SubmittedTask": SubmittedView,
     "Attempt": AttemptView,
+    "Amendment": Amendment,
+    "Event": EventView,
     "Explanation": ExplanationView,
     "Stats": StatsView,
     "BatchAnswer": BatchAnswer,

@@ -17,9 +17,11 @@ from starlette.routing import BaseRoute, Route
 
 from headway.gateway.accounts import AccountsApi
 from headway.gateway.api import Api
+from headway.gateway.events import EventsApi
 from headway.gateway.openapi import document
 from headway.gateway.operations import OPEN_OPERATIONS, OPERATIONS
 from headway.gateway.problems import Problem
+from headway.gateway.steering import SteeringApi
 from headway.store.database import GONE
 
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -56,7 +58,7 @@ register_url_convertor("id", _IdConvertor())
 register_url_convertor("task_name", _NameConvertor())
 
 
-def _endpoints(api: Api, accounts: AccountsApi) -> dict[str, Endpoint]:
+def _endpoints(api: Api, accounts: AccountsApi, steering: SteeringApi, events: EventsApi) -> dict[str, Endpoint]:
     """Who answers which operation."""
     return {
         "submitTask": api.submit,
@@ -64,6 +66,8 @@ def _endpoints(api: Api, accounts: AccountsApi) -> dict[str, Endpoint]:
         "waitForTasks": api.wait,
         "listTasks": api.list,
         "cancelTask": api.cancel,
+        "changeTask": steering.change,
+        "readEvents": events.events,
         "explainTask": api.explain,
         "stats": api.stats,
         "listAttempts": api.attempts,
@@ -101,6 +105,8 @@ def _endpoints(api: Api, accounts: AccountsApi) -> dict[str, Endpoint]:
 def application(
     api: Api,
     accounts: AccountsApi,
+    steering: SteeringApi,
+    events: EventsApi,
     *,
     ready: Ready,
     metrics: Callable[[], bytes],
@@ -108,7 +114,7 @@ def application(
 ) -> Starlette:
     """The whole HTTP face; `more` are routes of other services in this process (the agents' sessions)."""
     described = document([*OPERATIONS, *OPEN_OPERATIONS], version("headway"))
-    endpoints = _endpoints(api, accounts)
+    endpoints = _endpoints(api, accounts, steering, events)
 
     async def livez(_: Request) -> Response:
         return Response("ok", media_type="text/plain")

@@ -1,8 +1,9 @@
-"""What an agent that says hello is refused for, and how it is told."""
+"""What an agent that says hello is refused for, and what it is told of that which it brings along."""
 
 from __future__ import annotations
 
-from headway.wire import Hello
+from headway.store.database import Row
+from headway.wire import Bounds, Hello, Key
 
 CAPACITY_MAX = 2**60
 
@@ -22,3 +23,8 @@ def name_taken(name: str, seconds: float) -> str:
         f"another agent named {name!r} was here and may still run its tasks for {seconds:.0f} s; "
         "give this one another --node name, or wait until it may not"
     )
+
+
+def bounds_of(key: Key, row: Row) -> Bounds:
+    """How long an attempt may run in all, as the database has it."""
+    return Bounds(*key, max(row["execution_cap_ms"] - row["used_ms"], 1), row["cap_grace_ms"])

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import structlog
 
-from headway.core.lifecycle import Lane, State
+from headway.core.lifecycle import Lane
 from headway.core.nodes import Nodes
 from headway.core.placement import NodeRoom
 from headway.core.plan import Planner
@@ -24,13 +24,15 @@ from headway.core.queue import LineKey, ReadyTask
 from headway.scheduler.books import Books, Holding
 from headway.scheduler.dispatch import Dispatching
 from headway.scheduler.endings import Endings, sound
-from headway.scheduler.hello import name_taken, wrong_hello
+from headway.scheduler.hello import bounds_of, name_taken, wrong_hello
 from headway.scheduler.insight import Insight
 from headway.scheduler.names import Names
 from headway.scheduler.policies import Policies
 from headway.scheduler.preempting import Preempting
 from headway.scheduler.refill import Refill
 from headway.scheduler.sessions import Session
+from headway.scheduler.steering import Steering
+from headway.scheduler.timekeeper import Timekeeper
 from headway.store.cluster import ClusterStore
 from headway.store.database import GONE, Row
 from headway.store.outlook import OutlookStore
@@ -40,6 +42,7 @@ from headway.store.tasks import TaskStore
 from headway.wire import (
     PROTOCOL,
     Blob,
+    Change,
     Ended,
     Ending,
     Fetch,
@@ -47,7 +50,6 @@ from headway.wire import (
     Heartbeat,
     Hello,
     Key,
-    Kill,
     Logs,
     Outcome,
     Refused,
@@ -64,9 +66,6 @@ POLL_SECONDS = 1.0
 """How soon work is found whose announcement was lost."""
 REAP_SECONDS = 1.0
 ELECTION_SECONDS = 3.0
-DUE_POLL_SECONDS = 5.0
-"""How late a task is at most that another process scheduled while this one slept."""
-DUE_MAX = 2000
 FAULT_SECONDS = 1.0
 _log = structlog.get_logger("headway.scheduler")
 
@@ -95,7 +94,6 @@ class Leader:
         self._server = server
         self._cluster = cluster
         self._queue_store = queue_store
-        self._steering_store = steering_store
         self._task_store = task_store
         self._policies = policies
         self._now = now
@@ -117,6 +115,13 @@ class Leader:
             session_of=self._sessions.get,
             now=now,
         )
+        self.steering = Steering(
+            store=steering_store, planner=self.planner, books=self.books, refill=self._refill,
+            session_of=self._sessions.get, wake=self.dispatching.wake.set,
+        )  # fmt: skip
+        self.timekeeper = Timekeeper(
+            queue_store, self._refill, retried=self.endings.retried, wake=self.dispatching.wake.set
+        )
         self.insight = Insight(
             planner=self.planner, books=self.books, refill=self._refill, dispatching=self.dispatching, store=outlooks,
             now=now,
@@ -124,7 +129,6 @@ class Leader:
         self.epoch = 0
         """The epoch led, 0 while standing by."""
         self._leads = asyncio.Event()
-        self._due_soon = asyncio.Event()
         self._poll_now = asyncio.Event()
         self._settling: set[str] = set()
         """Names of nodes whose session begins or whose attempts are being taken away: one thing at a time."""
@@ -161,12 +165,8 @@ class Leader:
             self._leads.set()
             async with asyncio.TaskGroup() as group:
                 for duty in (
-                    self._keep_lease, self._names.run, self.dispatching.run, self.preempting.run,
-                    self.endings.run,
-                    self._promote_due,
-                    self._poll,
-                    self._reap,
-                    self._renew_nodes,
+                    self._keep_lease, self._names.run, self.dispatching.run, self.preempting.run, self.steering.run,
+                    self.endings.run, self.timekeeper.run, self._poll, self._reap, self._renew_nodes,
                     lambda: self.insight.run(epoch),
                 ):  # fmt: skip
                     group.create_task(duty())
@@ -212,34 +212,9 @@ class Leader:
         if self.epoch and self._refill.offer(key, tasks):
             self.dispatching.wake.set()
 
-    def expect_due(self) -> None:
-        """Something was scheduled that may be due before what the timekeeper waits for."""
-        self._due_soon.set()
-
     def poll_soon(self) -> None:
         """Another process announced work."""
         self._poll_now.set()
-
-    async def _promote_due(self) -> None:
-        while True:
-            self._due_soon.clear()
-            self.endings.retried.clear()
-            due = await self._queue_store.promote_due(DUE_MAX)
-            for key, task in due:
-                self._refill.offer(key, [task])
-            if due:
-                self.dispatching.wake.set()
-                continue
-            await self._until_next_due(await self._queue_store.next_due_seconds())
-
-    async def _until_next_due(self, seconds: float | None) -> None:
-        waiters = [asyncio.create_task(event.wait()) for event in (self._due_soon, self.endings.retried)]
-        try:
-            longest = DUE_POLL_SECONDS if seconds is None else min(max(seconds, 0.0), DUE_POLL_SECONDS)
-            await asyncio.wait(waiters, timeout=longest, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for waiter in waiters:
-                waiter.cancel()
 
     async def _poll(self) -> None:
         """Polling is the truth; announcements only make it faster."""
@@ -339,8 +314,11 @@ class Leader:
             self._now(),
         )
         self.books.strike_node(self.planner, session.node)
-        for key in owned.keys() & brought:
+        kept = owned.keys() & brought
+        for key in kept:
             self._adopt(session.node, key, owned[key])
+        if kept:  # somebody may have changed them while nobody could say so
+            session.send(Change([bounds_of(key, owned[key]) for key in kept]))
         self._sessions[session.node] = session
         self._heard[session.node] = asyncio.get_running_loop().time()
         self.dispatching.wake.set()
@@ -352,16 +330,19 @@ class Leader:
         express = line.lane == Lane.URGENT  # of one that was promoted nobody knows it any more
         self.planner.adopt(node, line, 1, self._now(), express=express)
         began = row["claimed_at"].timestamp()
-        ends_by = began + row["execution_cap_ms"] / 1000
+        ends_by = began + (row["execution_cap_ms"] - row["used_ms"]) / 1000
         self.books.enter(
             node, (key.tenant, key.task),
-            Holding(key.attempt, row["claims"], line, express=express, ends_by=ends_by, began=began),
+            Holding(
+                key.attempt, row["claims"], line, express=express, ends_by=ends_by, began=began,
+                ran_before=row["used_ms"] / 1000, paused_before=row["pauses"],
+            ),
         )  # fmt: skip
 
     async def _settle_missing(self, missing: list[Key], owned: dict[Key, Row], *, same: bool) -> None:
         """What the node owns and does not have. The same agent never got it, or gave it back: it costs nothing. Another
         start of the agent lost it: it may have begun."""
-        unbegun = [key for key in missing if same and owned[key]["state"] != 3]
+        unbegun = [key for key in missing if same and owned[key]["started_at"] is None]
         lost = [key for key in missing if key not in set(unbegun)]
         if unbegun:
             for line, task in await self._queue_store.release([(*key[:2], owned[key]["claims"]) for key in unbegun]):
@@ -438,9 +419,11 @@ class Leader:
         """Stops cancelled attempts on their nodes and forgets waiting ones."""
         self.planner.drop(dropped)
         for key, node in cancelled:
-            session = self._sessions.get(node)
-            if session is not None:
-                session.send(Kill([key]))
+            self.steering.stop(key, node)
+
+    def steer_soon(self) -> None:
+        """A client changed something about a task that is on its way."""
+        self.steering.soon()
 
     async def _renew_nodes(self) -> None:
         """Renews leases in the database first, and only then says so."""
@@ -464,7 +447,6 @@ class Leader:
                     silent = self._sessions[node]
                     silent.close()
                     await self.farewell(silent)
-            await self._stop_cancelled()
             await self._take_from_lapsed()
             self.planner.tidy(self.books.shapes() | self.dispatching.shapes(), self._now())
 
@@ -481,13 +463,6 @@ class Leader:
                 await self._lose(list(owned), owned, "its node fell silent")
             finally:
                 self._settling.discard(name)
-
-    async def _stop_cancelled(self) -> None:
-        """Repeats the order to stop what other gateways cancelled: they have no session to say it over."""
-        for key, node, state in await self._steering_store.ordered():
-            session = self._sessions.get(node)
-            if session is not None and state == State.CANCELLING:
-                session.send(Kill([key]))
 
     async def _lose(self, keys: list[Key], owned: dict[Key, Row], why: str) -> None:
         _log.warning("attempts_lost", attempts=len(keys), why=why)

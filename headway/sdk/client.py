@@ -52,6 +52,8 @@ class Operations:
     tasks = Operation(conversations.tasks)
     attempts = Operation(conversations.attempts)
     explain = Operation(conversations.explain)
+    change = Operation(conversations.change)
+    events = Operation(conversations.events)
     cancel = Operation(conversations.cancel)
     finished = Operation(conversations.finished)
     all_finished = Operation(conversations.all_finished)

@@ -128,6 +128,26 @@ def cancel(task_id: str) -> Conversation[TaskRecord]:
     return records.task((yield from ask(Request("POST", _path(task_id) + ":cancel"))))
 
 
+def change(task_id: str, **said: object) -> Conversation[TaskRecord]:
+    """Other bounds for a task that is not over: `execution_cap`, `delay_tolerance`, `cap_grace`, `off_peak`."""
+    return records.task((yield from ask(Request("PATCH", _path(task_id), _encode(said), repeatable=True))))
+
+
+def events(
+    *,
+    cursor: str | None = None,
+    task: str | None = None,
+    kinds: Sequence[str] = (),
+    limit: int = 100,
+    wait: int = 0,
+) -> Conversation[records.Events]:
+    """What went otherwise than asked behind a cursor (`now`: from now on), oldest first; waits for some if asked to."""
+    asked = [("cursor", cursor), ("task", task), ("limit", str(limit)), ("wait", str(wait) if wait else None)]
+    asked += [("kind", kind) for kind in kinds]
+    query = urlencode([(key, value) for key, value in asked if value is not None])
+    return records.events((yield from ask(_get(f"/v1/events?{query}", wait + ANSWER_SECONDS))))
+
+
 def nodes() -> Conversation[list[dict[str, object]]]:
     """The machines that run tasks."""
     return records.objects((yield from ask(_get("/v1/nodes"))))

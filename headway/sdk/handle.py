@@ -49,6 +49,12 @@ class Handle(Generic[R]):
         """
         self._app.client.cancel(self.id)
 
+    def change(self, **said: object) -> None:
+        """Other bounds, also while it runs: `execution_cap`, `delay_tolerance`, `cap_grace`, `off_peak`; raises
+        Conflict when it has finished already.
+        """
+        self._app.client.change(self.id, **said)
+
     def logs(self, attempt: int | None = None, follow: bool = False) -> Generator[bytes, None, None]:
         """The log of the last attempt, piece by piece; with `follow` until the task has ended."""
         return self._app.client.logs(self.id, attempt, follow)

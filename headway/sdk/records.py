@@ -78,6 +78,27 @@ class Page(msgspec.Struct, frozen=True):
     next_cursor: str | None = None
 
 
+class TaskEvent(msgspec.Struct, frozen=True):
+    """Something that happened to a task otherwise than asked."""
+
+    cursor: str
+    at: datetime
+    task: str
+    kind: str
+    attempt: int
+    code: str
+    message: str
+    status: str | None = None
+    """How the task ended by it; None: it goes on."""
+
+
+class Events(msgspec.Struct, frozen=True):
+    """Events, oldest first, and the cursor to go on from; it is there also when there are none."""
+
+    items: list[TaskEvent]
+    next_cursor: str
+
+
 class BatchItem(msgspec.Struct, frozen=True):
     """What became of one submission of a batch: an id, or the problem."""
 
@@ -117,6 +138,7 @@ _items = msgspec.json.Decoder(Part)
 _attempts = msgspec.json.Decoder(_Attempts)
 _object = msgspec.json.Decoder(dict[str, object])
 batch = msgspec.json.Decoder(Batch).decode
+events = msgspec.json.Decoder(Events).decode
 script = msgspec.json.Decoder(Script).decode
 
 

@@ -39,6 +39,12 @@ class EventStore:
         self._database = database
         self._pool = pool
 
+    async def now(self) -> Place:
+        """Where a reader begins that wants what happens from now on."""
+        row = await self._database.fetchrow(_SQL["now"])
+        assert row is not None
+        return Place(int(row["tx"]))
+
     async def after(
         self, tenant: int, place: Place, *, task: int | None, kinds: Sequence[str] | None, most: int
     ) -> list[EventRow]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from headway.core.amend import Amended
 from headway.core.lifecycle import Lane, State
 from headway.core.queue import LineKey, ReadyTask
 from headway.core.task import URGENT_TOLERANCE_MS
@@ -18,14 +19,6 @@ CHANGES_MAX = 1000
 ORDERED_MAX = 5000
 
 
-class Change(NamedTuple):
-    """Other bounds for a task; None: as it is."""
-
-    execution_cap_ms: int | None = None
-    delay_tolerance_ms: int | None = None
-    cap_grace_ms: int | None = None
-
-
 class Changed(NamedTuple):
     """A task whose bounds were changed, and where it is."""
 
@@ -36,6 +29,7 @@ class Changed(NamedTuple):
     task: ReadyTask
     left_ms: int
     """What its cap leaves to the attempt."""
+    grace_ms: int
 
 
 class Ordered(NamedTuple):
@@ -53,11 +47,12 @@ class SteeringStore:
         self._database = database
         self._pool = pool
 
-    async def change(self, tenant: int, task: int, change: Change) -> bool:
+    async def change(self, tenant: int, task: int, change: Amended) -> bool:
         """Gives an unfinished task other bounds; False when it is over."""
         row = await self._database.fetchrow(
             _SQL["change"], self._pool, tenant, task, change.execution_cap_ms, change.delay_tolerance_ms,
             URGENT_TOLERANCE_MS, Lane.NORMAL.value, change.cap_grace_ms,
+            None if change.lane is None else change.lane.value,
         )  # fmt: skip
         return row is not None
 
@@ -72,6 +67,7 @@ class SteeringStore:
                 LineKey(r["tenant"], r["lane"], r["shape"]),
                 ReadyTask(r["start_by"], r["execution_cap_ms"], r["id"]),
                 max(r["execution_cap_ms"] - r["used_ms"], 1),
+                r["cap_grace_ms"],
             )
             for r in rows
         ]

@@ -36,10 +36,13 @@ class RawAgent:
                 if isinstance(message, kind):
                     return message
 
-    async def dispatched(self) -> list[Key]:
+    async def assigned(self) -> list[wire.Assignment]:
         message = await self.hear(Dispatch)
         assert isinstance(message, Dispatch)
-        return [Key(one.tenant, one.task, one.attempt) for one in message.assignments]
+        return message.assignments
+
+    async def dispatched(self) -> list[Key]:
+        return [Key(one.tenant, one.task, one.attempt) for one in await self.assigned()]
 
     async def greet(
         self, name: str = "n1", *, incarnation: str = "a", home: str = "h", running: list[Key] | None = None

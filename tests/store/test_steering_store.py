@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from headway.core.amend import Amended
 from headway.core.lifecycle import Lane, State
 from headway.store.events import EventRow, EventStore, Place
 from headway.store.rows import End
-from headway.store.steering import Change
 from headway.wire import Key, Outcome
 from tests.store.shop import TENANT, Shop, a_failure, an_end
 
@@ -123,12 +123,12 @@ async def test_time_in_a_pause_does_not_count_against_the_tolerance(shop: Shop):
 
 async def test_a_change_is_kept_in_both_records_and_told_to_the_leader_once(shop: Shop):
     task = await shop.task(State.READY)
-    assert await shop.steering.change(TENANT, task, Change(execution_cap_ms=99_000, delay_tolerance_ms=500))
+    assert await shop.steering.change(TENANT, task, Amended(execution_cap_ms=99_000, delay_tolerance_ms=500))
     (row,) = await shop.tasks.get(TENANT, [task])
     assert (row["execution_cap_ms"], row["delay_tolerance_ms"], row["lane"]) == (99_000, 500, Lane.URGENT)
     (changed,) = await shop.steering.changes()
     assert (changed.key.task, changed.line.lane, changed.left_ms) == (task, Lane.URGENT, 99_000)
-    await shop.steering.change(TENANT, task, Change(execution_cap_ms=98_000))
+    await shop.steering.change(TENANT, task, Amended(execution_cap_ms=98_000))
     await shop.steering.taken_in([changed])
     (again,) = await shop.steering.changes()
     assert again.left_ms == 98_000
@@ -139,7 +139,7 @@ async def test_a_change_is_kept_in_both_records_and_told_to_the_leader_once(shop
 async def test_a_task_that_is_over_or_of_somebody_else_is_not_changed(shop: Shop):
     over, waits = await shop.task(State.RUNNING), await shop.task()
     await shop.queue.finish([an_end(over)])
-    assert not await shop.steering.change(TENANT, over, Change(execution_cap_ms=5))
-    assert not await shop.steering.change(TENANT + 1, waits, Change(execution_cap_ms=5))
+    assert not await shop.steering.change(TENANT, over, Amended(execution_cap_ms=5))
+    assert not await shop.steering.change(TENANT + 1, waits, Amended(execution_cap_ms=5))
     assert await shop.steering.pause(TENANT + 1, waits, "") is None
     assert await shop.steering.resume(TENANT + 1, waits, "") is None

@@ -69,6 +69,10 @@ class Attempt:
         """Its control group, while it has one: to freeze, to measure, to kill everything of it."""
         return self.held.group if self.held is not None else None
 
+    def ran(self, now: float) -> float:
+        """For how many seconds it has run."""
+        return now - self.began
+
     @property
     def key(self) -> Key:
         return Key(self.assignment.tenant, self.assignment.task, self.assignment.attempt)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 import structlog
@@ -20,7 +20,7 @@ from headway.agent.outbox import Outbox
 from headway.agent.runners.watcher import Watcher
 from headway.agent.runners.worker import Stop, Worker
 from headway.agent.worker_wire import STOPPED, Booted, Finished
-from headway.wire import Assignment, Ending, Key, Outcome
+from headway.wire import Assignment, Bounds, Ending, Key, Outcome, bounded
 
 CHUNK_SECONDS = 0.005
 CHUNK_MAX = 500
@@ -128,6 +128,15 @@ class FunctionRunner:
                 self._doomed.update(dict.fromkeys(doomed, why))
                 worker.revoke()
                 self._look_at(worker)
+
+    def change(self, said: Mapping[Key, Bounds]) -> None:
+        """Lets functions run longer, or shorter; one that is being stopped stays so."""
+        self._queue = deque(bounded(a, said[_key(a)]) if _key(a) in said else a for a in self._queue)
+        for worker in self._workers:
+            for task, assignment in list(worker.held.items()):
+                if (bounds := said.get(_key(assignment))) is not None:
+                    worker.change(task, bounds)
+            self._look_at(worker)
 
     def stop_all(self, why: Outcome, grace_ms_max: int) -> None:
         """The agent stops: nothing begins any more, what runs is stopped."""
@@ -276,6 +285,8 @@ class FunctionRunner:
         assignment = worker.held.get(task)
         if assignment is None:
             return
+        if task in worker.moved_ms:
+            worker.tell_news(task)
         if task in self._doomed:
             self._ask_to_stop(worker, assignment, self._doomed[task], now)
         elif age * 1000 >= assignment.cap_ms:

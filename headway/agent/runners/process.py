@@ -13,7 +13,7 @@ import os
 import resource
 import select
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -34,7 +34,7 @@ from headway.agent.runners.watcher import Watcher
 from headway.agent.sandbox.cgroups import Usage
 from headway.agent.sandbox.groups import Groups, summed
 from headway.core.context import idempotency_key
-from headway.wire import Assignment, Blob, Ending, Key, Outcome
+from headway.wire import Assignment, Blob, Bounds, Ending, Key, Outcome, bounded
 
 READ_BYTES = 64 * 1024
 PIPE_BYTES_MAX = 1024 * 1024
@@ -93,7 +93,7 @@ class ProcessRunner:
         """Begins an attempt. Its cap counts from here."""
         attempt = Attempt(assignment, self._clock())
         self._attempts[attempt.key] = attempt
-        attempt.timer = self._loop.call_later(assignment.cap_ms / 1000, self._stop, attempt, Outcome.CAPPED)
+        self._arm(attempt)
         try:
             self._read(attempt)
         except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
@@ -125,6 +125,14 @@ class ProcessRunner:
         attempt = self._attempts.get(key)
         if attempt is not None:
             self._stop(attempt, reason, grace_ms_max)
+
+    def change(self, said: Mapping[Key, Bounds]) -> None:
+        """Lets attempts run longer, or shorter; one that is being stopped stays so."""
+        for key in said.keys() & self._attempts.keys():
+            attempt = self._attempts[key]
+            attempt.assignment = bounded(attempt.assignment, said[key])
+            if attempt.stop is None:
+                self._arm(attempt)
 
     def abandon(self, keys: set[Key] | None = None) -> list[Assignment]:
         """Kills attempts (None: all) at once and forgets them: they are not ours any more."""
@@ -222,7 +230,7 @@ class ProcessRunner:
 
     def _environment(self, attempt: Attempt) -> dict[str, str]:
         assignment, directory = attempt.assignment, attempt.directory
-        left = assignment.cap_ms / 1000 - (self._clock() - attempt.began)
+        left = assignment.cap_ms / 1000 - attempt.ran(self._clock())
         deadline = datetime.now(UTC) + timedelta(seconds=left)
         return {
             **self._environ,
@@ -286,6 +294,15 @@ class ProcessRunner:
         chunks = attempt.log.chunks(*attempt.key)
         if chunks:
             self._outbox.log(chunks)
+
+    # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _arm(self, attempt: Attempt) -> None:
+        """Sees to its cap."""
+        if attempt.timer is not None:
+            attempt.timer.cancel()
+        left = attempt.assignment.cap_ms / 1000 - attempt.ran(self._clock())
+        attempt.timer = self._loop.call_later(max(left, 0.0), self._stop, attempt, Outcome.CAPPED)
 
     # ── end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -380,7 +397,7 @@ class ProcessRunner:
             ending = self._with_log(attempt, ending)
         except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
             ending = faulty(attempt, fault)
-        ran_ms = int((self._clock() - attempt.began) * 1000)
+        ran_ms = int(attempt.ran(self._clock()) * 1000)
         if attempt.pid in self._pids:  # it began, and then something went wrong
             kill_group(attempt.pid)
         self._release(attempt)

@@ -19,6 +19,8 @@ from headway.agent.runners.spawn import NotSpawned, spawn
 from headway.agent.worker_wire import (
     CURRENT,
     HEADER,
+    NEWS,
+    NEWS_OFFSET,
     PAGE_BYTES,
     REVOKE,
     STOP,
@@ -26,7 +28,7 @@ from headway.agent.worker_wire import (
     FromWorker,
     framed,
 )
-from headway.wire import Assignment, Outcome
+from headway.wire import Assignment, Bounds, Outcome, bounded
 
 READ_BYTES = 1024 * 1024
 PRIVATE = ("HEADWAY_KEY", "HEADWAY_NODE_KEY", "HEADWAY_DATABASE_URL")
@@ -58,6 +60,8 @@ class Worker:
         self.is_closed = False
         self.announced = 0
         self.stop: Stop | None = None
+        self.moved_ms: dict[int, int] = {}
+        """By how much the caps of tasks it holds were moved since it was given them."""
         self.was_ready = False
         self.was_killed = False
         self._unread = bytearray()
@@ -75,6 +79,7 @@ class Worker:
         assert self.is_idle
         self.held = {assignment.task: assignment for assignment in chunk}
         self.given, self.given_at = len(chunk), now
+        self.moved_ms.clear()
         self.is_revoked = False
         self._unsent += framed(_encode(chunk))
 
@@ -122,6 +127,16 @@ class Worker:
         self.is_revoked = True
         with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
             self._control.send(REVOKE)
+
+    def change(self, task: int, bounds: Bounds) -> None:
+        """A task it holds may run longer, or shorter."""
+        before = self.held[task]
+        self.moved_ms[task] = self.moved_ms.get(task, 0) + bounds.cap_ms - before.cap_ms
+        self.held[task] = bounded(before, bounds)
+
+    def tell_news(self, task: int) -> None:
+        """Writes where the running task finds it what changed for it since it began."""
+        NEWS.pack_into(self._page, NEWS_OFFSET, task, self.moved_ms[task] * 1_000_000, 0)
 
     def current(self) -> tuple[int, float]:
         """The task it runs now (0: none) and for how many seconds."""

@@ -84,8 +84,11 @@ where n.pool = $1 and n.lease_until < clock_now() and not (n.node = any($2::int[
   and exists (select from queue q where q.pool = $1 and q.state >= 2 and q.node = n.node)
 
 -- name: owned_by
-select tenant, id, attempt, claims, node, state, lane, shape, execution_cap_ms, claimed_at from queue
-where pool = $1 and state >= 2 and node = any($2::int[])
+-- What nodes own, and what is to be known of it when they come back.
+select q.tenant, q.id, q.attempt, q.claims, q.node, q.state, q.lane, q.shape, q.execution_cap_ms, q.used_ms, q.pauses,
+       q.claimed_at, q.started_at, t.cap_grace_ms
+from queue q join task t on t.pool = q.pool and t.tenant = q.tenant and t.id = q.id
+where q.pool = $1 and q.state >= 2 and q.node = any($2::int[])
 
 -- name: nodes
 select node, name, capacity, labels, functions, connected, seen_at from node where pool = $1 order by name

@@ -6,3 +6,7 @@ where pool = $1 and tenant = $2 and (tx, seq) > ($3::text::xid8, $4::bigint)
   and tx < pg_snapshot_xmin(pg_current_snapshot())
   and ($5::bigint is null or id = $5) and ($6::text[] is null or kind = any($6))
 order by tx, seq limit $7
+
+-- name: now
+-- Where a reader is to begin that wants what happens from now on. A transaction under way counts as to come.
+select pg_snapshot_xmin(pg_current_snapshot())::text as tx

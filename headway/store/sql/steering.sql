@@ -4,16 +4,18 @@
 
 -- name: change
 -- Other bounds for an unfinished task; null: as it is. It becomes another line of the queue when it is urgent now, or not
--- any more ($7: the lane of a task that is not). `changed` tells its leader, if that is another process.
+-- any more ($7: the lane of a task that was), or is to wait in another lane ($9). `changed` tells its leader.
 with found as materialized (
-    select pool, tenant, id, state, attempt, node, epoch, claimed_at from queue
-    where pool = $1 and tenant = $2 and id = $3 for update
+    select pool, tenant, id, state, attempt, node, epoch, claimed_at,
+           coalesce($5::bigint, (extract(epoch from start_by - eligible_at) * 1000)::bigint) as tolerance_ms
+    from queue where pool = $1 and tenant = $2 and id = $3 for update
 ), changed as (
     update queue q
     set execution_cap_ms = coalesce($4::bigint, q.execution_cap_ms),
-        start_by = q.eligible_at + coalesce($5::bigint * interval '1 millisecond', q.start_by - q.eligible_at),
-        lane = case when $5::bigint is null then q.lane when $5 <= $6::bigint then 0 when q.lane = 0 then $7::smallint
-                    else q.lane end,
+        start_by = case when $5::bigint is null then q.start_by
+                        else q.eligible_at + found.tolerance_ms * interval '1 millisecond' end,
+        lane = case when found.tolerance_ms <= $6::bigint then 0 when $9::smallint is not null then $9
+                    when q.lane = 0 then $7::smallint else q.lane end,
         changed = true, state = found.state, attempt = found.attempt, node = found.node, epoch = found.epoch,
         claimed_at = found.claimed_at
     from found
@@ -30,9 +32,10 @@ select id from changed
 
 -- name: changes
 -- What was changed and not taken in by its leader.
-select tenant, id, attempt, state, node, lane, shape, extract(epoch from start_by)::float8 as start_by,
-       execution_cap_ms, used_ms
-from queue where pool = $1 and changed order by tenant, id limit $2
+select q.tenant, q.id, q.attempt, q.state, q.node, q.lane, q.shape, extract(epoch from q.start_by)::float8 as start_by,
+       q.execution_cap_ms, q.used_ms, t.cap_grace_ms
+from queue q join task t on t.pool = q.pool and t.tenant = q.tenant and t.id = q.id
+where q.pool = $1 and q.changed order by q.tenant, q.id limit $2
 
 -- name: taken_in
 -- The leader has taken these changes in; one that was changed again in between comes again.
