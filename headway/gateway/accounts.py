@@ -41,7 +41,6 @@ from headway.gateway.decoding import (
     decode,
     expect_media_type,
     read_body,
-    refuse_unknown,
     whole,
 )
 from headway.gateway.problems import Problem, refused
@@ -261,7 +260,7 @@ class AccountsApi:
     async def keys(self, request: Request) -> Response:
         """Lists the keys in force: all for an administrator, else the client keys of the caller's tenant."""
         caller = await self._client(request)
-        after, limit = _page(request, "tenant")
+        after, limit = _page(request)
         tenant, role = request.query_params.get("tenant"), None
         if caller.role != "admin":
             own, role = (await self._accounts.tenant_by_number(caller.tenant)).name, "client"
@@ -326,9 +325,8 @@ def _task_name(request: Request) -> str:
     return name
 
 
-def _page(request: Request, *more: str) -> tuple[str, int]:
+def _page(request: Request) -> tuple[str, int]:
     """Behind which one a list goes on, and how many it shows."""
-    refuse_unknown(request, frozenset({"limit", "cursor", *more}))
     return request.query_params.get("cursor", ""), whole(request, "limit", LIST_MAX, least=1, most=LIST_MAX)
 
 

@@ -22,7 +22,6 @@ from headway.gateway.decoding import (
     decode,
     expect_media_type,
     read_body,
-    refuse_unknown,
     whole,
 )
 from headway.gateway.explaining import explained
@@ -200,7 +199,6 @@ class Api:
         """The task once it is over (200), or as it is (202); waits up to `wait` seconds for the end."""
         caller = await self._caller(request)
         task = task_id(request)
-        refuse_unknown(request, _RESULT_PARAMETERS)
         view = await self.view(caller, task)
         seconds = _seconds(request, "wait")
         if view.finished_at is None and seconds > 0:
@@ -227,7 +225,6 @@ class Api:
         """The log of an attempt (default: the last one); with `follow=1` of all from there on, to the task's end."""
         caller = await self._caller(request)
         task = task_id(request)
-        refuse_unknown(request, _LOG_PARAMETERS)
         asked, follow = whole(request, "attempt", 0, least=0, most=32767), _follows(request)
         view = await self.view(caller, task)
         attempt = asked or view.attempt
@@ -334,13 +331,7 @@ def _follows(request: Request) -> bool:
     return said in ("1", "true")
 
 
-_RESULT_PARAMETERS = frozenset({"wait"})
-_LOG_PARAMETERS = frozenset({"attempt", "follow"})
-_LIST_PARAMETERS = frozenset({"status", "name", "tag", "limit", "cursor"})
-
-
 def _filter(request: Request) -> Filter:
-    refuse_unknown(request, _LIST_PARAMETERS, many=frozenset({"tag"}))
     said = request.query_params
     status = said.get("status")
     if status is not None and status not in STATUSES:

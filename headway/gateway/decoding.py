@@ -85,7 +85,7 @@ def refuse_unknown(request: Request, known: frozenset[str], *, many: frozenset[s
     """Refuses what the query says beyond what is known, what it says twice unless it may be `many`, and NULs."""
     said = request.query_params
     if unknown := [name for name in said if name not in known]:
-        there_are = ", ".join(sorted(known))
+        there_are = ", ".join(sorted(known)) or "none"
         raise refused([Refused(name, f"there is no such parameter; there are: {there_are}") for name in unknown])
     if twice := [name for name in said if name not in many and len(said.getlist(name)) > 1]:
         raise refused([Refused(name, "say it once") for name in twice])

@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 
 from headway.core.refusal import Refused
 from headway.gateway.auth import Authenticator
-from headway.gateway.decoding import refuse_unknown, whole
+from headway.gateway.decoding import whole
 from headway.gateway.problems import Problem, refused
 from headway.gateway.waiting import Waiting
 from headway.store.events import EventRow, EventStore, Place
@@ -29,7 +29,6 @@ LOOK_SECONDS = 0.25
 """How often it is looked for what a waiting reader waits for: one probe of an index."""
 SILENCE_SECONDS = 15.0
 """After so long without an event a stream says that it lives."""
-_PARAMETERS = frozenset({"cursor", "task", "kind", "limit", "wait"})
 _STATUS = {3: "failed", 4: "cancelled", None: None}
 _encode = msgspec.json.Encoder().encode
 
@@ -67,7 +66,6 @@ class EventsApi:
     async def events(self, request: Request) -> Response:
         """The tenant's events behind a cursor; a stream of them for who accepts one."""
         caller = await self._authenticator.caller(request.headers.get("authorization"), role="client")
-        refuse_unknown(request, _PARAMETERS, many=frozenset({"kind"}))
         limit = whole(request, "limit", 100, least=1, most=EVENTS_MAX)
         seconds = whole(request, "wait", 0, least=0, most=int(WAIT_SECONDS_MAX))
         asked = _Asked(caller.tenant, _task(request), _kinds(request), limit)

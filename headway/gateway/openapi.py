@@ -12,7 +12,8 @@ from headway.core.amend import Amendment
 from headway.core.task import Submission
 from headway.gateway import account_bodies, account_views
 from headway.gateway.api import WaitFor
-from headway.gateway.batch import BatchAnswer
+from headway.gateway.batch import ITEMS_MAX, BatchAnswer
+from headway.gateway.bounds import bounded, parameter
 from headway.gateway.events import EventView
 from headway.gateway.explaining import ExplanationView
 from headway.gateway.operations import Operation
@@ -83,15 +84,13 @@ def _schemas() -> _Doc:
     _, components = msgspec.json.schema_components(
         list(_TYPES.values()), schema_hook=plain, ref_template="#/components/schemas/{name}"
     )
-    return dict(components)
+    return {**bounded(components)}
 
 
 def _operation(operation: Operation) -> _Doc:
     names: list[str] = re.findall(r"{(\w+)}", operation.path)
-    parameters = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
-    parameters += [
-        {"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in operation.query
-    ]
+    parameters = [parameter(operation.name, "path", name) for name in names]
+    parameters += [parameter(operation.name, "query", name) for name in operation.query]
     described: _Doc = {
         "operationId": operation.name,
         "summary": operation.summary,
@@ -100,13 +99,13 @@ def _operation(operation: Operation) -> _Doc:
         "security": [{"key": []}] if operation.secured else [],
     }
     if operation.body == "binary":
-        content: _Doc = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
+        content: _Doc = {"application/octet-stream": {"schema": {"type": "string", "format": "binary", "minLength": 1}}}
         described["requestBody"] = {"required": True, "content": content}
     elif operation.body == "batch":
         described["requestBody"] = {
             "required": True,
             "content": {
-                "application/json": {"schema": {"type": "array", "items": _ref("Submission"), "maxItems": 10_000}},
+                "application/json": {"schema": {"type": "array", "items": _ref("Submission"), "maxItems": ITEMS_MAX}},
                 "application/x-ndjson": {"schema": {"type": "string", "description": "one Submission a line"}},
             },
         }

@@ -176,7 +176,7 @@ OPERATIONS = [
         200,
         "list:Task",
         "WaitFor",
-        problems=_BODY,
+        problems=(*_BODY, "not_found"),
     ),
     Operation(
         "GET",

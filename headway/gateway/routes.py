@@ -13,13 +13,15 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Match, Route
 
 from headway.gateway.accounts import AccountsApi
 from headway.gateway.api import Api
+from headway.gateway.bounds import can_be_said_twice
+from headway.gateway.decoding import refuse_unknown
 from headway.gateway.events import EventsApi
 from headway.gateway.openapi import document
-from headway.gateway.operations import OPEN_OPERATIONS, OPERATIONS
+from headway.gateway.operations import OPEN_OPERATIONS, OPERATIONS, Operation
 from headway.gateway.problems import Problem
 from headway.gateway.steering import SteeringApi
 from headway.store.database import GONE
@@ -45,7 +47,7 @@ class _IdConvertor(Convertor[str]):
 class _NameConvertor(Convertor[str]):
     """The name of tasks, which may have slashes and colons: all up to the verb."""
 
-    regex = ".+"
+    regex = r"[\s\S]+"
 
     def convert(self, value: str) -> str:
         return value
@@ -135,11 +137,26 @@ def application(
         ("/metrics", show_metrics),
         ("/openapi.json", openapi),
     )
-    routes: list[BaseRoute] = [Route(_pattern(o.path), endpoints[o.name], methods=[o.method]) for o in OPERATIONS]
+    routes: list[BaseRoute] = [
+        Route(_pattern(o.path), _strict(o, endpoints[o.name]), methods=[o.method]) for o in OPERATIONS
+    ]
     routes += [Route(path, endpoint) for path, endpoint in open_routes]
     served = Starlette(routes=[*routes, *more], exception_handlers=_HANDLERS)
     served.router.redirect_slashes = False  # a redirect would go wherever the Host header says
     return served
+
+
+def _strict(operation: Operation, endpoint: Endpoint) -> Endpoint:
+    """An endpoint that is asked nothing it does not know."""
+    known = frozenset(operation.query)
+    many = frozenset(name for name in known if can_be_said_twice(operation.name, name))
+
+    async def strict(request: Request) -> Response:
+        if request.scope["query_string"]:
+            refuse_unknown(request, known, many=many)
+        return await endpoint(request)
+
+    return strict
 
 
 def _pattern(path: str) -> str:
@@ -153,11 +170,21 @@ async def _problem(_: Request, fault: Exception) -> Response:
     return fault.response()
 
 
-async def _http(_: Request, fault: Exception) -> Response:
+async def _http(request: Request, fault: Exception) -> Response:
     assert isinstance(fault, HTTPException)
     if fault.status_code == 405:
-        return Problem("method_not_allowed", "this method is not served here; see /openapi.json").response()
+        allowed = ", ".join(_methods(request))
+        answer = Problem("method_not_allowed", f"here only {allowed} can be asked; see /openapi.json").response()
+        answer.headers["Allow"] = allowed
+        return answer
     return Problem("not_found", "there is no such path; see /openapi.json").response()
+
+
+def _methods(request: Request) -> list[str]:
+    """What the path serves; the framework knows only of the first route of a path."""
+    served = (route for route in request.app.routes if isinstance(route, Route))
+    here = (route.methods or () for route in served if route.matches(request.scope)[0] is not Match.NONE)
+    return sorted({method for methods in here for method in methods})
 
 
 async def _database_away(request: Request, fault: Exception) -> Response:
