@@ -1,0 +1,1 @@
+"""Container images: found in a directory or fetched, unpacked once per digest, and kept while there is room."""
