@@ -4,11 +4,12 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?= -n 2
+CASES ?= 50
 UV ?= $(shell command -v uv || echo .venv/bin/uv)
 BIN := .venv/bin
 STAMP := .venv/.headway-setup
 
-.PHONY: setup run test check bench faults format lock clean
+.PHONY: setup run test check bench properties faults format lock clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)
@@ -38,6 +39,9 @@ check: setup
 
 bench: setup
 	$(BIN)/python -m bench
+
+properties: setup
+	HEADWAY_CASES=$(CASES) $(BIN)/python -m pytest tests/core $(PYTEST_ARGS)
 
 faults: setup
 	$(BIN)/python -m pytest tests/faults

@@ -132,13 +132,13 @@ def _blockers(
     stopped_by = planner.blocker(line) if line is not None else None
     if stopped_by is not None and stopped_by.code in ROOM:
         if rooms is None:
-            yield from _no_room(planner, key.shape, planner.nodes.candidates(key.shape), task, now)
+            yield from _no_room(planner, key, planner.nodes.candidates(key.shape), task, now)
         else:
             if key.shape not in rooms:
                 some = planner.nodes.candidates(key.shape)[:NODES_LOOKED_AT]
-                rooms[key.shape] = tuple(_no_room(planner, key.shape, some, task, now))
+                rooms[key.shape] = tuple(_no_room(planner, key, some, task, now))
             yield from rooms[key.shape]
-    if (key.lane == Lane.URGENT or is_pressing) and _over_urgent_share(planner, key.tenant):
+    if (key.lane == Lane.URGENT or is_pressing) and planner.budget.is_used_up(key.tenant):
         yield _over_budget(planner, key.tenant)
 
 
@@ -255,10 +255,6 @@ def _peak(planner: Planner, task: ReadyTask) -> Iterator[Blocker]:
     )
 
 
-def _over_urgent_share(planner: Planner, tenant: int) -> bool:
-    return planner.usage.urgent_share(tenant) >= planner.policy.plan(tenant).urgent_share - 1e-9
-
-
 def _over_budget(planner: Planner, tenant: int) -> Blocker:
     share, used = planner.policy.plan(tenant).urgent_share, planner.usage.urgent_share(tenant)
     return Blocker(
@@ -270,12 +266,14 @@ def _over_budget(planner: Planner, tenant: int) -> Blocker:
     )
 
 
-def _no_room(planner: Planner, number: int, rooms: list[NodeRoom], task: ReadyTask, now: float) -> Iterator[Blocker]:
+def _no_room(
+    planner: Planner, key: LineKey, rooms: list[NodeRoom], task: ReadyTask, now: float
+) -> Iterator[Blocker]:  # fmt: skip
     """Why no node takes it now: kept for another one, or the node that misses least and what it misses."""
-    shape, footprint = planner.nodes.shape(number), planner.nodes.footprint(number)
-    roomy = [room for room in rooms if room.fitting(shape, 1) or room.window_left(shape)]
-    nodes = planner.nodes
-    if any(room.lets_in(footprint.number, task.cap_ms, now) or not nodes.is_kept_still(room) for room in roomy):
+    shape, footprint = planner.nodes.shape(key.shape), planner.nodes.footprint(key.shape)
+    roomy = [r for r in rooms if r.fitting(shape, 1) or (r.kept_for is None and r.window_left(shape))]
+    nodes, due = planner.nodes, planner.pressing_due(key, task, now)
+    if any(room.lets_in(footprint.number, task.cap_ms, now, due) or not nodes.is_kept_still(room) for room in roomy):
         return
     if roomy:
         room = min(roomy, key=lambda room: room.kept_from)

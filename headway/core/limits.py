@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -44,8 +45,15 @@ class Limits:
         self._holders: Counter[tuple[int, str]] = Counter()
         self._starts: dict[tuple[int, str], deque[tuple[float, int]]] = {}
         self._periods: dict[tuple[int, str], float] = {}
-        """The longest that was asked about: tasks may give one key different rates."""
+        """The longest that anybody asked for: tasks may give one key different rates."""
         self._wakeups: list[tuple[float, Blocker]] = []
+
+    def heed(self, tenant: int, rates: tuple[Rate, ...]) -> None:
+        """Somebody waits for these: from now on no start is forgotten that they count."""
+        for rate in rates:
+            key = (tenant, rate.key)
+            if rate.per > self._periods.get(key, 0.0):
+                self._periods[key] = rate.per
 
     def room(
         self, tenant: int, concurrency: tuple[Concurrency, ...], rates: tuple[Rate, ...], most: int, now: float
@@ -72,7 +80,7 @@ class Limits:
         for rate in rates:
             key = (tenant, rate.key)
             self._starts.setdefault(key, deque()).append((now, count))
-            self._periods[key] = max(rate.per, self._periods.get(key, 0.0))
+        self.heed(tenant, rates)
 
     def give(self, tenant: int, concurrency: tuple[Concurrency, ...], count: int) -> list[Blocker]:
         """`count` tasks ended; answers the limits that have room again."""
@@ -104,18 +112,29 @@ class Limits:
         """When the next rate lets one through."""
         return self._wakeups[0][0] if self._wakeups else None
 
+    def tidy(self, waiting: Iterable[tuple[int, tuple[Rate, ...]]], now: float) -> None:
+        """Forgets the keys that nobody waits for and in whose time nothing started."""
+        used = {(tenant, rate.key) for tenant, rates in waiting for rate in rates}
+        for key in [key for key in self._periods if key not in used]:
+            starts = self._starts.get(key)
+            if starts:
+                self._fade(key, starts, now)
+            if not starts:
+                del self._periods[key]
+                self._starts.pop(key, None)
+
+    def _fade(self, key: tuple[int, str], starts: deque[tuple[float, int]], now: float) -> None:
+        since = now - self._periods[key]
+        while starts and starts[0][0] <= since:
+            starts.popleft()
+
     def _rate_room(self, tenant: int, rate: Rate, now: float) -> tuple[int, float]:
         """How many may start in the window that ends now, and when the oldest start leaves it."""
         key = (tenant, rate.key)
         starts = self._starts.get(key)
         if starts is None:
             return rate.rate, now
-        longest = self._periods[key] = max(rate.per, self._periods.get(key, 0.0))
-        while starts and starts[0][0] <= now - longest:
-            starts.popleft()
-        if not starts:
-            del self._starts[key], self._periods[key]
-            return rate.rate, now
+        self._fade(key, starts, now)
         within = [(at, count) for at, count in starts if at > now - rate.per]
         if not within:
             return rate.rate, now

@@ -154,8 +154,14 @@ class Nodes:
     def keep(self, room: NodeRoom, footprint: Footprint, until: float) -> None:
         """Reserves a node: only its own, and who is gone by then, may still go there."""
         self.release(room)
-        room.kept_for, room.kept_from = footprint.number, until
+        room.kept_for, room.kept_from, room.kept_due = footprint.number, until, float("inf")
         self._kept.append(room)
+
+    def rank(self, room: NodeRoom, due: float) -> None:
+        """Those a reserved node is kept for must start by then, or do not press: who was kept out may get in now."""
+        if due > room.kept_due:
+            self._vacated[room] = None
+        room.kept_due = due
 
     def release(self, room: NodeRoom) -> None:
         """Ends a reservation."""
@@ -236,9 +242,9 @@ class Nodes:
         at = footprint.rooms.cursor if 0 < footprint.rooms.cursor <= len(rooms) else len(rooms)
         return [room for room in rooms[max(at - LOOK_AT, 0) : at] if not room.is_gone]
 
-    def best(self, footprint: Footprint, cap_ms: int, now: float) -> NodeRoom | None:
+    def best(self, footprint: Footprint, cap_ms: int, now: float, *, due: float) -> NodeRoom | None:
         """A node where a task would start at once: of some with room, the one where it sits best."""
-        if self._kept and (kept := self._kept_room(footprint, cap_ms, now)) is not None:
+        if self._kept and (kept := self._kept_room(footprint, cap_ms, now, due)) is not None:
             return kept
         shape, search = footprint.shape, footprint.rooms
         while True:
@@ -261,15 +267,15 @@ class Nodes:
         """Whether there ever was a node with a window for such tasks."""
         return footprint.shape.kind in self._windowed_kinds
 
-    def windowed(self, footprint: Footprint, cap_ms: int, now: float) -> list[NodeRoom]:
-        """Some nodes that would hold more of a footprint for the moment room comes up."""
+    def windowed(self, footprint: Footprint) -> list[NodeRoom]:
+        """Some nodes that would hold more of a footprint for the moment room comes up. Kept ones would not."""
         search, shape = footprint.windows, footprint.shape
         if not self.has_windows(footprint):
             return []
-        search.found = [room for room in search.found if room.window_left(shape)]
+        search.found = [room for room in search.found if room.kept_for is None and room.window_left(shape)]
         if not search.found:
             self._look(footprint, search)
-        return [room for room in search.found if room.lets_in(footprint.number, cap_ms, now)]
+        return list(search.found)
 
     def is_kept_from(self, footprint: Footprint) -> bool:
         """Whether some node has room for it that is kept for others: a shorter cap may yet be let in."""
@@ -282,14 +288,15 @@ class Nodes:
             return False
         keeper = self._by_number[room.kept_for]
         return not keeper.is_open and not any(
-            (one.has_room(keeper.shape) or one.window_left(keeper.shape)) and one.could_run(keeper.shape)
+            (one.has_room(keeper.shape) or (one.kept_for is None and one.window_left(keeper.shape)))
+            and one.could_run(keeper.shape)
             for one in (room, *islice(self._vacated, NEWS_MAX))
         )
 
-    def _kept_room(self, footprint: Footprint, cap_ms: int, now: float) -> NodeRoom | None:
+    def _kept_room(self, footprint: Footprint, cap_ms: int, now: float, due: float) -> NodeRoom | None:
         shape = footprint.shape
         for room in self._kept:
-            if room.has_room(shape) and room.lets_in(footprint.number, cap_ms, now) and room.could_run(shape):
+            if room.has_room(shape) and room.lets_in(footprint.number, cap_ms, now, due) and room.could_run(shape):
                 return room
         return None
 

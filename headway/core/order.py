@@ -83,6 +83,10 @@ class DeadlineOrder:
         group = self._groups.get(footprint.number)
         return _front(group[1]) if group is not None else None
 
+    def drop_first_of(self, footprint: Footprint) -> None:
+        """That line takes no part any more until it is added again."""
+        heapq.heappop(self._groups[footprint.number][1])
+
     def opened(self, footprint: Footprint) -> None:
         """There may be room for a footprint again."""
         group = self._groups.get(footprint.number)
@@ -128,14 +132,20 @@ class _Waiting:
         self.due = FOREVER
 
 
+Front = tuple[float, float, int]
+"""The least that may stand against the first tenant of a group, when its line is due, and the footprint."""
+
+
 class _Group:
     """The tenants of a tier that wait in one footprint, who has had least first."""
 
-    __slots__ = ("footprint", "heap", "tenants")
+    __slots__ = ("footprint", "heap", "shown", "tenants")
 
     def __init__(self, footprint: Footprint) -> None:
         self.footprint = footprint
         self.heap: list[tuple[float, float, int]] = []
+        self.shown: Front | None = None
+        """Its entry among the tier's fronts that still counts."""
         self.tenants: dict[int, _Waiting] = {}
 
     def enter(self, tenant: int, waiting: _Waiting, score: float) -> bool:
@@ -182,13 +192,17 @@ class Tier:
         self.use = use
         self.weight = 1.0
         self.score = 0.0
-        self.fronts: list[tuple[float, float, int]] = []
+        self.fronts: list[Front] = []
         self.groups: dict[int, _Group] = {}
 
     def show(self, group: _Group) -> None:
         """A group has a new front."""
         if group.heap and group.footprint.is_open:
-            heapq.heappush(self.fronts, (*group.heap[0][:2], group.footprint.number))
+            score, due, _ = group.heap[0]
+            front = (score, due, group.footprint.number)
+            if group.shown is None or front < group.shown:
+                group.shown = front
+                heapq.heappush(self.fronts, front)
 
 
 FairTurn = tuple[Tier, _Group, Line, float, float]
@@ -204,7 +218,7 @@ class FairOrder:
         self._tiers: dict[str, Tier] = {}
 
     def begin(self, weight: Callable[[str], float]) -> None:
-        """A round begins: what stands against the tiers is looked up anew."""
+        """What stands against the tiers is looked up anew: others had their turns since."""
         for tier in self._tiers.values():
             tier.weight = weight(tier.name)
             tier.score = self._score.of(tier.use) / tier.weight
@@ -215,12 +229,14 @@ class FairOrder:
         tier = self._tiers.get(line.tier)
         if tier is None:
             tier = self._tiers[line.tier] = Tier(line.tier, line.tier_use)
+        tier.use = line.tier_use  # idle accounts are forgotten, and begin anew
         group = tier.groups.get(footprint.number)
         if group is None:
             group = tier.groups[footprint.number] = _Group(footprint)
         waiting = group.tenants.get(number)
         if waiting is None:
             waiting = group.tenants[number] = _Waiting(line.use)
+        waiting.use = line.use
         first = line.first
         heapq.heappush(waiting.turns, (first.start_by, first.cap_ms, line))
         if waiting.score is None:
@@ -313,36 +329,46 @@ class FairOrder:
         return first
 
     def _next_of(self, tier: Tier) -> FairTurn | None:
+        front = self._front_of(tier)
+        return self._take(tier, *front) if front is not None else None
+
+    def _front_of(self, tier: Tier) -> tuple[_Group, Front] | None:
+        """The group whose first tenant has had least, and that tenant's entry in it."""
         fronts = tier.fronts
         while fronts:
-            score, due, number = fronts[0]
+            front = fronts[0]
+            number = front[2]
             group = tier.groups.get(number)
-            entry = group.top(self._score) if group is not None and group.footprint.is_open else None
-            if entry is None or group is None:
+            if group is None or group.shown != front:
                 heapq.heappop(fronts)
                 continue
-            if entry[0] != score or entry[1] != due:
-                heapq.heapreplace(fronts, (entry[0], entry[1], number))
-                if fronts[0][2] != number:
-                    continue
-            return self._take(tier, group, entry)
+            entry = group.top(self._score) if group.footprint.is_open else None
+            if entry is None:
+                heapq.heappop(fronts)
+                group.shown = None
+            elif entry[0] == front[0] and entry[1] == front[1]:
+                return group, entry
+            else:
+                group.shown = (entry[0], entry[1], number)
+                heapq.heapreplace(fronts, group.shown)
         return None
 
-    def _take(self, tier: Tier, group: _Group, entry: tuple[float, float, int]) -> FairTurn:
+    def _take(self, tier: Tier, group: _Group, entry: Front) -> FairTurn:
         score, _, tenant = entry
         heapq.heappop(group.heap)
+        heapq.heappop(tier.fronts)
+        group.shown = None
+        tier.show(group)
         waiting = group.tenants[tenant]
         line = heapq.heappop(waiting.turns)[2]
         waiting.score = None
         following = _front(waiting.turns) if waiting.turns else None
         until = following.first.start_by if following is not None else FOREVER
-        ahead = group.heap[0][0] if group.heap else FOREVER
-        for other_score, other_due, number in tier.fronts[1:3]:
-            other = tier.groups.get(number)
-            if other is None or other is group or not other.heap:
-                continue
-            if other.heap[0][2] == tenant:  # elsewhere too: what is due first goes first
+        ahead = FOREVER
+        behind = self._front_of(tier)
+        if behind is not None:
+            ahead, other_due, other = behind[1]
+            if other == tenant:  # elsewhere too: what is due first goes first
                 until = min(until, other_due)
-            elif other_score < ahead:
-                ahead = other_score
+                ahead = min([one[0] for one in (*tier.fronts[1:3], *behind[0].heap[1:3])], default=FOREVER)
         return tier, group, line, until, ahead - score if ahead > score else 0.0

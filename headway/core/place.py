@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from headway.core.limits import Blocker, Limits, quota_room
 from headway.core.nodes import Footprint, Nodes
+from headway.core.order import FOREVER
 from headway.core.parking import Parking
 from headway.core.placement import NodeRoom, Shape
 from headway.core.policy import Policy
@@ -54,11 +55,11 @@ class Placing:
         allowed, blocker = self._allowed(key, shape, wanted, now)
         got = 0
         while got < allowed:
-            cap_ms = line.first.cap_ms
-            room = self._nodes.best(footprint, cap_ms, now)
+            first = line.first
+            room = self._nodes.best(footprint, first.cap_ms, now, due=first.start_by if express else FOREVER)
             if room is None:
                 break
-            left = 1 if shape.spread is not None else allowed - got
+            left = allowed - got if shape.spread is None and room.kept_for is None else 1  # each cap is looked at
             count = room.fitting(footprint.shape, left) if left > 1 else 1
             self._start(line, room, count, now, placed, express=express)
             if shape.spread is not None:
@@ -78,7 +79,7 @@ class Placing:
         """Gives nodes something to hold for the moment room comes up, each an equal part."""
         got = 0
         while got < wanted:
-            rooms = self._nodes.windowed(line.footprint, line.first.cap_ms, now)
+            rooms = self._nodes.windowed(line.footprint)
             if not rooms:
                 break
             for index, room in enumerate(rooms):

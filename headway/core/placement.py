@@ -52,8 +52,8 @@ class NodeRoom:
     """
 
     __slots__ = (
-        "_ahead", "_exclusive", "_special", "capacity", "count", "free", "functions", "is_gone", "kept_for",
-        "kept_from", "kinds", "labels", "name", "node", "spread", "windows",
+        "_ahead", "_exclusive", "_special", "capacity", "count", "free", "functions", "is_gone", "kept_due",
+        "kept_for", "kept_from", "kinds", "labels", "name", "node", "spread", "windows",
     )  # fmt: skip
 
     def __init__(
@@ -81,6 +81,8 @@ class NodeRoom:
         self.kept_for: int | None = None
         """The footprint this node is reserved for, and from when on."""
         self.kept_from = 0.0
+        self.kept_due = 0.0
+        """When the one that it is kept for must start, if that is pressing; only what is due earlier goes before it."""
         self._ahead: dict[str, int] = {}
         self._exclusive = 0
         self._special = capacity.keys() - COMMON
@@ -119,9 +121,12 @@ class NodeRoom:
                 left = window + free.get(name, 0) // amount
         return max(left, 0)
 
-    def lets_in(self, footprint: int, cap_ms: int, now: float) -> bool:
-        """Whether a reservation leaves the node to this footprint: its own, or who is gone by then."""
-        return self.kept_for is None or self.kept_for == footprint or now + cap_ms / 1000 <= self.kept_from
+    def lets_in(self, footprint: int, cap_ms: int, now: float, due: float) -> bool:
+        """Whether a reservation leaves the node to this footprint: its own, who is gone by then, and what presses and
+        is due before the one it is kept for."""
+        if self.kept_for is None or self.kept_for == footprint:
+            return True
+        return due < self.kept_due or now + cap_ms / 1000 <= self.kept_from
 
     @property
     def weight(self) -> tuple[int, int]:

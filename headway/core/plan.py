@@ -14,6 +14,7 @@ import heapq
 from collections.abc import Callable, Iterable
 from itertools import count
 
+from headway.core.budget import UrgentBudget
 from headway.core.lifecycle import Lane
 from headway.core.limits import Blocker, Limits
 from headway.core.nodes import Footprint, Nodes
@@ -52,7 +53,7 @@ class Planner:
         self._offpeak = FairOrder(self._usage.score)
         self._orders = (self._express, self._periodic, self._fair, self._offpeak)
         self._pressing: list[tuple[float, LineKey]] = []
-        self._over_budget: dict[int, set[LineKey]] = {}
+        self.budget = UrgentBudget(self._usage, policy)
         self._parking = Parking()
         self._placing = Placing(
             nodes=nodes, usage=self._usage, limits=self.limits, parking=self._parking, reservations=self.reservations,
@@ -66,11 +67,6 @@ class Planner:
 
     def __len__(self) -> int:
         return len(self._held)
-
-    @property
-    def placed(self) -> int:
-        """How many tasks were placed so far."""
-        return self._placing.placed
 
     def paused_name(self, key: LineKey) -> str | None:
         """The paused name that holds a line, if one does."""
@@ -150,12 +146,11 @@ class Planner:
 
     def set_policy(self, policy: Policy) -> None:
         """The operators decided something."""
-        self.policy = self._placing.policy = policy
+        self.policy = self._placing.policy = self.budget.policy = policy
         self._usage.heed(policy)
         self.reservations.end_all()  # who is paused now keeps no node; who is not has one again in a second
         self._unpark(self._parking.blockers())
-        for tenant in list(self._over_budget):
-            self._restore_budget(tenant)
+        self._go_ahead(self.budget.all_restored())
         for line in self._lines.values():  # the margin may be another
             line.presses_at = None
             self._appoint(line)
@@ -163,13 +158,19 @@ class Planner:
     def join(self, room: NodeRoom, now: float) -> None:
         """A node offers its room."""
         self.nodes.join(room)
-        self._usage.resize(self.nodes.capacity, now)
+        self._resized(now)
 
     def leave(self, node: int, now: float) -> None:
         """A node is gone, and what it ran with it (see `ended`)."""
         self.nodes.leave(node)
         self.reservations.left(node)
+        self._resized(now)
+
+    def _resized(self, now: float) -> None:
+        """The same tasks are another part of the pool now, maybe a smaller one: turns and budgets come back by it."""
         self._usage.resize(self.nodes.capacity, now)
+        self._refreshes_at = 0.0
+        self._go_ahead(self.budget.all_restored())
 
     def resize_window(self, node: int, windows: dict[str, int]) -> None:
         """A node will hold more or less beyond what fits."""
@@ -192,7 +193,7 @@ class Planner:
         self._usage.vacate(key.tenant, shape, count, now, express=express)
         self._gave_back.add((shape.tier, key.tenant))
         if express:
-            self._restore_budget(key.tenant)
+            self._go_ahead(self.budget.restored(key.tenant))
         if self._parking:
             self._unpark([*self.limits.give(key.tenant, shape.concurrency, count), Blocker("quota", key.tenant)])
         elif shape.concurrency:
@@ -207,6 +208,8 @@ class Planner:
         self._usage.forget_idle(
             now, but={(line.tier, line.key.tenant) for line in self._lines.values() if line.is_known}
         )
+        rated = ((line.key.tenant, line.shape.rates) for line in self._lines.values() if line.is_known)
+        self.limits.tidy(rated, now)
         for footprint in self.nodes.forget_shapes(running | {key.shape for key in self._lines}):
             self._placing.closed.pop(footprint.number, None)
             self.reservations.end(footprint)
@@ -219,10 +222,12 @@ class Planner:
         """Takes up to `most` tasks out of the queue, and books room and limits for them."""
         self._now = now
         self._unpark(self.limits.opened(now))
-        self._reopen()
         if self.policy.paused:
             return []
         self._settle(now)
+        if len(self.reservations):
+            self._rank_reservations(now)
+        self._reopen()
         placed: list[Placement] = []
         most -= self._plan_all(now, most, placed)
         while most > 0 and self._ends_reservations():
@@ -272,8 +277,6 @@ class Planner:
             for order in orders:
                 order.changed(tier, tenant)
         self._gave_back.clear()
-        for order in orders:
-            order.begin(self.policy.weight)
 
     def _press(self, now: float) -> None:
         """Lines whose head's slack has shrunk to the margin go to the express order."""
@@ -284,11 +287,19 @@ class Planner:
                 continue
             line.presses_at = None
             if line.parked is not None:
+                if line.parked.code == "kept":  # what presses may go where it was kept out
+                    self._parking.leave(line)
+                    self._enter(line)
                 continue  # it comes back when what it waits for is gone
             if self._is_pressing(line.first, now):
                 self._express.add(line)
             else:
                 self._appoint(line)
+
+    def pressing_due(self, key: LineKey, task: ReadyTask, now: float) -> float:
+        """When a task that goes ahead of others must start; infinity when it takes its fair turn."""
+        is_ahead = (key.lane == Lane.URGENT or self._is_pressing(task, now)) and not self.budget.is_used_up(key.tenant)
+        return task.start_by if is_ahead else FOREVER
 
     def _is_pressing(self, task: ReadyTask, now: float) -> bool:
         return task.start_by - self.policy.promotion_margin_seconds <= now
@@ -296,9 +307,8 @@ class Planner:
     def _plan_express(self, now: float, most: int, placed: list[Placement]) -> int:
         count = 0
         while count < most and (line := self._express.next()) is not None:
-            tenant = line.key.tenant
-            if self._over_urgent_share(tenant):
-                self._over_budget.setdefault(tenant, set()).add(line.key)
+            if self.budget.is_used_up(line.key.tenant):
+                self.budget.set_aside(line.key)
                 continue
             until = self._express.until()
             if line.key.lane != Lane.URGENT:
@@ -306,7 +316,7 @@ class Planner:
                     self._appoint(line)
                     continue
                 until = min(until, now + self.policy.promotion_margin_seconds)
-            wanted = min(line.run_until(until, most - count), self._urgent_room(line))
+            wanted = min(line.run_until(until, most - count), self.budget.room(line))
             count += self._placing.place(line, wanted, now, placed, express=True)
             self._after(line)
         return count
@@ -320,6 +330,7 @@ class Planner:
         return count
 
     def _plan_fair(self, order: FairOrder, now: float, most: int, placed: list[Placement]) -> int:
+        order.begin(self.policy.weight)
         count = 0
         while count < most and (turn := order.next()) is not None:
             wanted = turn[2].run_until(turn[3], min(most - count, self._turn_length(order, turn)))
@@ -329,6 +340,7 @@ class Planner:
     def _plan_offpeak(self, now: float, most: int, placed: list[Placement]) -> int:
         """Off-peak work starts while the pool is under the line, one run at a time: each moves the utilization."""
         order, count = self._offpeak, 0
+        order.begin(self.policy.weight)
         while count < most and not self.peak.is_peak and (turn := order.next()) is not None:
             room = self._below_peak(turn[2].shape)
             wanted = turn[2].run_until(turn[3], min(most - count, room, self._turn_length(order, turn)))
@@ -386,6 +398,8 @@ class Planner:
             shape, now = self.nodes.shape(number), self._now
             use, tier_use = self._usage.of(shape.tier, line.key.tenant, now), self._usage.of_tier(shape.tier, now)
             line.learn(shape, self.nodes.footprint(number), use, tier_use)
+            if shape.rates:
+                self.limits.heed(line.key.tenant, shape.rates)
         else:
             self._parking.park(line, Blocker("unknown", number))
 
@@ -429,21 +443,12 @@ class Planner:
         used = utilization(self.nodes.free, self.nodes.capacity)
         self.peak.observe(used, line=self.policy.peak_line, hysteresis=self.policy.peak_hysteresis)
 
-    def _over_urgent_share(self, tenant: int) -> bool:
-        return self._usage.urgent_share(tenant) >= self.policy.plan(tenant).urgent_share - 1e-9
-
-    def _urgent_room(self, line: Line) -> int:
-        """How many more fit into the tenant's urgent share; one more than that may begin it."""
-        part = self._usage.part(line.shape)
-        left = self.policy.plan(line.key.tenant).urgent_share - self._usage.urgent_share(line.key.tenant)
-        return 1 << 30 if part <= 0 else max(int(left / part + 1e-9), 1)
-
-    def _restore_budget(self, tenant: int) -> None:
-        if tenant in self._over_budget and not self._over_urgent_share(tenant):
-            for key in self._over_budget.pop(tenant):
-                line = self._lines.get(key)
-                if line is not None and line.parked is None:
-                    self._express.add(line)
+    def _go_ahead(self, keys: Iterable[LineKey]) -> None:
+        """There is something left of the urgent share that these waited for."""
+        for key in keys:
+            line = self._lines.get(key)
+            if line is not None and line.parked is None:
+                self._express.add(line)
 
     # ── wide tasks ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -463,6 +468,16 @@ class Planner:
                 and self._placing.may_start(line, now)
             ):
                 self.reservations.make(footprint, line.key, line.key.shape, now)
+
+    def _rank_reservations(self, now: float) -> None:
+        """What presses passes a reservation for what does not, or not as much."""
+        for footprint, node in self.reservations.kept():
+            while (line := self._express.first_of(footprint)) is not None and self.budget.is_used_up(line.key.tenant):
+                self._express.drop_first_of(footprint)
+                self.budget.set_aside(line.key)
+            room, line = self.nodes.get(node), self._first_of(footprint)
+            if room is not None and line is not None:
+                self.nodes.rank(room, self.pressing_due(line.key, line.first, now))
 
     def without_room(self) -> Iterable[tuple[Footprint, Line]]:
         """Each footprint that finds no room, with the line whose turn it is in it."""

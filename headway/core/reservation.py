@@ -52,6 +52,10 @@ class Reservations:
         """Everything that is kept."""
         return list(self._kept.values())
 
+    def kept(self) -> list[tuple[Footprint, int]]:
+        """Each footprint that something is kept for, and the node."""
+        return [(self._nodes.by_number(number), kept.node) for number, kept in self._kept.items()]
+
     def make(self, footprint: Footprint, key: LineKey, shape: int, now: float) -> None:
         """Keeps the node that will have room first."""
         if len(self._kept) >= KEPT_MAX or footprint.number in self._kept:

@@ -147,6 +147,18 @@ def test_a_shorter_period_of_a_key_does_not_forget_what_a_longer_one_counts():
     assert limits.room(1, (), (slow,), 9, 60.0) == (5, limits.room(1, (), (slow,), 9, 60.0)[1])
 
 
+def test_what_a_waiting_task_will_count_is_not_forgotten_before_it_asks():
+    limits, fast, slow = Limits(), Rate("api", 1, 1.0), Rate("api", 2, 60.0)
+    limits.heed(1, (slow,))
+    for now in (0.0, 1.0):
+        assert limits.room(1, (), (fast,), 9, now)[0] == 1
+        limits.take(1, (), (fast,), 1, now)
+    assert limits.room(1, (), (slow,), 9, 2.0)[0] == 0
+    limits.tidy([(1, (slow,))], 100.0)
+    limits.tidy([], 100.0)
+    assert limits.room(1, (), (slow,), 9, 100.0)[0] == 2
+
+
 def test_ports_are_counted_and_keep_their_names():
     named = admitted(resources={"ports": ["http", "admin"]})
     assert dict(named.needs)["ports"] == 2
