@@ -8,7 +8,7 @@ agree after a reconnect by the inventory in `Hello` and the verdict in `Welcome`
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -156,10 +156,20 @@ class Logs(msgspec.Struct, tag="logs", frozen=True):
 
 
 class Fetch(msgspec.Struct, tag="fetch", frozen=True):
-    """Asks for an uploaded script by tenant and digest."""
+    """Asks for a blob by tenant and digest; answered by `Blob` or `Granted`."""
 
     tenant: int
     digest: str
+
+
+class Offer(msgspec.Struct, tag="offer", frozen=True):
+    """Asks to store what an attempt leaves as a blob; answered by `Granted`."""
+
+    tenant: int
+    task: int
+    attempt: int
+    digest: str
+    size: int
 
 
 # ── leader → agent ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,7 +223,7 @@ class Renewed(msgspec.Struct, tag="renewed", frozen=True):
 
 
 class Blob(msgspec.Struct, tag="blob", frozen=True):
-    """An uploaded script; `body` is None when there is none by that digest."""
+    """A small blob; `body` is None when there is none by that digest."""
 
     tenant: int
     digest: str
@@ -225,8 +235,21 @@ def bounded(assignment: Assignment, bounds: Bounds) -> Assignment:
     return msgspec.structs.replace(assignment, cap_ms=bounds.cap_ms, grace_ms=bounds.grace_ms)
 
 
-FromAgent = Hello | Ended | Started | Returned | Windows | Heartbeat | Logs | Fetch
-FromLeader = Welcome | Refused | Dispatch | Ack | Kill | Change | Renewed | Blob
+class Granted(msgspec.Struct, tag="granted", frozen=True):
+    """A signed address, good for minutes, by which to read (GET) or store (PUT) one blob on this server."""
+
+    method: Literal["GET", "PUT"]
+    tenant: int
+    digest: str
+    size: int
+    path: str
+    """Path and query; empty: no, the attempt is not the node's."""
+    task: int = 0
+    attempt: int = 0
+
+
+FromAgent = Hello | Ended | Started | Returned | Windows | Heartbeat | Logs | Fetch | Offer
+FromLeader = Welcome | Refused | Dispatch | Ack | Kill | Change | Renewed | Blob | Granted
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent = msgspec.msgpack.Decoder(FromAgent)

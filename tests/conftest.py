@@ -14,11 +14,13 @@ from pathlib import Path
 import asyncpg
 import pytest
 
+from headway.store.blobs import BlobStore
 from headway.store.cluster import ClusterStore
 from headway.store.database import Database
 from headway.store.embedded import EmbeddedPostgres
 from headway.store.postgres_binaries import Binaries, find_binaries
 from headway.store.queue import QueueStore
+from headway.store.shelf.directory import DirectoryShelf
 from headway.store.steering import SteeringStore
 from headway.store.tasks import TaskStore
 from tests.store.shop import Shop
@@ -118,7 +120,7 @@ async def _execute(dsn: str, statement: str) -> None:
 
 
 @pytest.fixture
-async def shop(database_url: str) -> AsyncIterator[Shop]:
+async def shop(database_url: str, tmp_path: Path) -> AsyncIterator[Shop]:
     """The stores on a fresh database, with a leader's epoch and a node."""
     database = await Database.open(database_url, size=4)
     cluster = ClusterStore(database, 1)
@@ -127,7 +129,14 @@ async def shop(database_url: str) -> AsyncIterator[Shop]:
     node = await cluster.join_node("n1", "first", "{}", "{}", "[]", 60.0, "home")
     try:
         yield Shop(
-            database, cluster, TaskStore(database, 1), QueueStore(database, 1), SteeringStore(database, 1), epoch, node
+            database,
+            cluster,
+            TaskStore(database, 1),
+            QueueStore(database, 1),
+            SteeringStore(database, 1),
+            BlobStore(database, 1, DirectoryShelf(tmp_path / "shelf")),
+            epoch,
+            node,
         )
     finally:
         await database.close()

@@ -22,6 +22,8 @@ from typing import NoReturn
 import structlog
 
 from headway.agent import gpus
+from headway.agent.blobs import Blobs
+from headway.agent.cache import CACHE_BYTES_MAX, Cache
 from headway.agent.capacity import detect, offered, reserved
 from headway.agent.executor import Executor, Offer
 from headway.agent.leftovers import Guardian, kill_leftovers, mark
@@ -73,6 +75,8 @@ class AgentSettings:
     ports: tuple[int, int] = (FIRST, LAST)
     """The first and the last port number that tasks may be given."""
     labels: dict[str, str] = field(default_factory=dict[str, str])
+    cache_bytes: int = CACHE_BYTES_MAX
+    """How much of what tasks need is kept here, beyond what is in use."""
     has_cpu_quota: bool = False
     """Whether a task gets no more cpu than it asked for even while there is more."""
 
@@ -120,6 +124,7 @@ class Agent:
             data_dir=settings.data_dir,
             marker=marker,
             outbox=outbox,
+            blobs=Blobs(Cache(settings.data_dir / "blobs", settings.cache_bytes), settings.url, outbox),
             groups=Groups.of(settings.data_dir, has_quota=settings.has_cpu_quota),
             clock=self._clock,
         )

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import structlog
 
+from headway.agent.blobs import Blobs
 from headway.agent.gpus import Gpus
 from headway.agent.outbox import Outbox
 from headway.agent.ports import Ports
@@ -26,7 +27,7 @@ from headway.agent.runners.watcher import Watcher
 from headway.agent.sandbox.groups import Groups
 from headway.agent.window import LONG_SECONDS, Window, differs
 from headway.core.resources import fits, give, how_many_fit, take
-from headway.wire import Assignment, Blob, Bounds, Ending, Key, Outcome, bounded
+from headway.wire import Assignment, Blob, Bounds, Ending, Granted, Key, Outcome, bounded
 
 PROCESS_WINDOW_MAX = 128
 PROCESS_WINDOW_FIRST = 16
@@ -66,10 +67,12 @@ class Executor:
         data_dir: Path,
         marker: str,
         outbox: Outbox,
+        blobs: Blobs,
         groups: Groups,
         clock: Callable[[], float],
     ) -> None:
         self._offer = offer
+        self._blobs = blobs
         self._outbox = outbox
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -93,6 +96,7 @@ class Executor:
             watcher=self._watcher,
             outbox=outbox,
             lending=Lending(offer.ports, offer.gpus),
+            blobs=blobs,
             groups=groups,
             clock=clock,
             on_end=self._process_ended,
@@ -154,9 +158,9 @@ class Executor:
         """The lease: nothing begins after it, and what was dead by then was perhaps killed by the guardian."""
         self._owned_until = self._processes.owned_until = kill_at
 
-    def blob(self, blob: Blob) -> None:
-        """A script arrived."""
-        self._processes.blob(blob)
+    def blob(self, answer: Blob | Granted) -> None:
+        """A blob arrived, or may be read or stored."""
+        self._blobs.heard(answer)
 
     def made_room(self) -> None:
         """Endings were acknowledged, so more may be started."""
@@ -166,7 +170,7 @@ class Executor:
 
     def rejoin(self) -> None:
         """A new session: open questions are asked again."""
-        self._processes.fetch_again()
+        self._blobs.ask_again()
 
     # ── what the session asks ───────────────────────────────────────────────────────────────────────────────
 
@@ -236,6 +240,7 @@ class Executor:
         if self._functions is not None:
             self._functions.close()
         self._processes.close()
+        self._blobs.close()
         self._watcher.close()
 
     # ── queue and runners ───────────────────────────────────────────────────────────────────────────────────

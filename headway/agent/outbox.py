@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 
-from headway.wire import Ended, Ending, Fetch, FromAgent, Key, LogChunk, Logs, Returned, Started, Windows
+from headway.wire import Ended, Ending, Fetch, FromAgent, Key, LogChunk, Logs, Offer, Returned, Started, Windows
 
 ENDINGS_MAX = 50_000
 ENDINGS_BYTES_MAX = 64 * 1024 * 1024
@@ -41,7 +41,7 @@ class Outbox:
         self._next_heartbeat = 1
         self._started: list[Key] = []
         self._returned: list[Key] = []
-        self._fetches: list[Fetch] = []
+        self._questions: list[Fetch | Offer] = []
         self._windows: dict[str, int] | None = None
         self._news = asyncio.Event()
         self._progress = asyncio.Event()
@@ -72,9 +72,9 @@ class Outbox:
         self._returned += keys
         self._news.set()
 
-    def fetch(self, tenant: int, digest: str) -> None:
-        """A script is wanted."""
-        self._fetches.append(Fetch(tenant, digest))
+    def ask(self, question: Fetch | Offer) -> None:
+        """A blob is wanted, or offered."""
+        self._questions.append(question)
         self._news.set()
 
     def windows(self, windows: dict[str, int]) -> None:
@@ -121,8 +121,8 @@ class Outbox:
         if self._windows is not None:
             windows, self._windows = self._windows, None
             yield Windows(windows)
-        fetches, self._fetches = self._fetches, []
-        yield from fetches
+        questions, self._questions = self._questions, []
+        yield from questions
         ended = self._take_endings()  # before the logs are: theirs are in
         while self._logs:
             yield Logs(self._some_logs())
@@ -151,7 +151,7 @@ class Outbox:
         kept = [ending for _, endings, _ in self._unacknowledged for ending in endings] + self._endings
         self._unacknowledged.clear()
         self._endings, self._endings_count, self._endings_bytes = [], 0, 0
-        self._started, self._returned, self._fetches = list(started), [], []
+        self._started, self._returned, self._questions = list(started), [], []
         again = [chunk for _, chunk in self._logs_sent]
         self._logs_sent.clear()
         self._logs_sent_bytes = 0

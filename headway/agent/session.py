@@ -28,6 +28,7 @@ from headway.wire import (
     Change,
     Dispatch,
     FromLeader,
+    Granted,
     Heartbeat,
     Hello,
     Kill,
@@ -230,7 +231,7 @@ class Session:
                 self._executor.kill(message.keys)
             case Change():
                 self._executor.change(message.bounds)
-            case Blob():
+            case Blob() | Granted():
                 self._executor.blob(message)
             case Welcome() | Refused():
                 raise NotWelcome(f"{type(message).__name__} in the middle of a session")

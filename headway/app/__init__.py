@@ -31,6 +31,8 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8642
     ready_file: Path | None = None
     bootstrap_keys: Path | None = None
+    blobs: str
+    """Where what tasks need and leave is kept: a directory, or an address such as s3://bucket/prefix."""
     name: str | None = None
     """Who it is among the servers of its database. One that comes back by the same name need not wait for the lease it
     held before; so no two at a time may have the same."""

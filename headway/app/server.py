@@ -24,10 +24,12 @@ from headway.app import CannotStart, ServerSettings
 from headway.app.readings import readings
 from headway.core.lifecycle import State
 from headway.core.queue import LineKey, ReadyTask
+from headway.files.signing import Signer
 from headway.gateway.accounts import AccountsApi
 from headway.gateway.admission import Admission
 from headway.gateway.api import Api, task_id
 from headway.gateway.auth import Authenticator, keep_bootstrap_keys
+from headway.gateway.blobs import BlobsApi
 from headway.gateway.connection import BoundedHttp
 from headway.gateway.events import EventsApi
 from headway.gateway.insight import Insight
@@ -39,10 +41,12 @@ from headway.gateway.steering import SteeringApi
 from headway.gateway.submitting import Submitting
 from headway.gateway.waiting import Waiting
 from headway.monitor.metrics import exposition
+from headway.scheduler.files import Files
 from headway.scheduler.leader import Leader
 from headway.scheduler.policies import Policies
 from headway.scheduler.sessions import serve_agent
 from headway.store.accounts import AccountStore
+from headway.store.blobs import BlobStore, collect_for_ever
 from headway.store.cluster import ClusterStore
 from headway.store.database import GONE, Database
 from headway.store.events import EventStore
@@ -51,6 +55,7 @@ from headway.store.migrate import MigrationFault, keep_slices, migrate
 from headway.store.outlook import OutlookStore
 from headway.store.queue import QueueStore
 from headway.store.rows import NewTask, Template
+from headway.store.shelf import Shelf, ShelfFault, open_shelf
 from headway.store.steering import SteeringStore
 from headway.store.tasks import TaskStore
 from headway.wire import FRAME_BYTES_MAX
@@ -156,20 +161,12 @@ class _Server:
         self._listener = listener
         name = settings.name or f"{socket.gethostname()}:{port}#{_boot_id()}"
         self._waiting = Waiting(TaskStore(databases.asking, POOL))
-        leading = ClusterStore(databases.scheduling, POOL)
-        self._leader = Leader(
-            server=name,
-            cluster=leading,
-            queue_store=QueueStore(databases.scheduling, POOL),
-            steering_store=SteeringStore(databases.scheduling, POOL),
-            task_store=TaskStore(databases.scheduling, POOL),
-            policies=Policies(AccountStore(databases.scheduling, POOL)),
-            outlooks=OutlookStore(databases.scheduling, POOL),
-            ended=self._waiting.ended,
-            chance=random.Random(),
-        )
+        shelf = _shelf(settings.blobs)
+        self._blobs = BlobStore(databases.submitting, POOL, shelf)
+        self._signer: Signer | None = None
+        self._leader = self._leading(name, databases, shelf)
         self._insight = Insight(self._leader.insight, OutlookStore(databases.asking, POOL))
-        self._issuing = Issuing(leading, f"{name}/{os.getpid()}")
+        self._issuing = Issuing(ClusterStore(databases.scheduling, POOL), f"{name}/{os.getpid()}")
         self._cluster = ClusterStore(databases.submitting, POOL)
         self._tasks = TaskStore(databases.submitting, POOL)
         self._submitting = Submitting(self._tasks, self._accepted)
@@ -179,6 +176,7 @@ class _Server:
         self._admission = Admission(
             AccountStore(databases.submitting, POOL),
             self._tasks,
+            self._blobs,
             self._issuing,
             KnownNodes(self._cluster),
             self._insight,
@@ -192,6 +190,7 @@ class _Server:
             cluster=ClusterStore(databases.asking, POOL),
             tasks=TaskStore(databases.asking, POOL),
             queue=QueueStore(databases.submitting, POOL),
+            blobs=self._blobs,
             authenticator=self._authenticator,
             admission=self._admission,
             submitting=self._submitting,
@@ -212,8 +211,33 @@ class _Server:
         self._events_api = EventsApi(
             events=EventStore(databases.asking, POOL), authenticator=self._authenticator, waiting=self._waiting
         )
+        self._blobs_api = BlobsApi(
+            blobs=BlobStore(databases.asking, POOL, shelf),
+            authenticator=self._authenticator,
+            signer=self._signs,
+            quota_of=self._admission.storage_of,
+        )
+
+    def _leading(self, name: str, databases: _Databases, shelf: Shelf) -> Leader:
+        return Leader(
+            server=name,
+            cluster=ClusterStore(databases.scheduling, POOL),
+            queue_store=QueueStore(databases.scheduling, POOL),
+            steering_store=SteeringStore(databases.scheduling, POOL),
+            task_store=TaskStore(databases.scheduling, POOL),
+            files=Files(BlobStore(databases.scheduling, POOL, shelf), self._signs),
+            policies=Policies(AccountStore(databases.scheduling, POOL)),
+            outlooks=OutlookStore(databases.scheduling, POOL),
+            ended=self._waiting.ended,
+            chance=random.Random(),
+        )
+
+    def _signs(self) -> Signer:
+        assert self._signer is not None, "nothing is served before `run` has read the secret"
+        return self._signer
 
     async def run(self) -> None:
+        self._signer = Signer(await self._blobs.signing_secret())
         if self._settings.bootstrap_keys is not None:
             await keep_bootstrap_keys(self._cluster, self._settings.bootstrap_keys, tenant=TENANT)
         await self._issuing.start()
@@ -228,6 +252,7 @@ class _Server:
                     self._announce_for_ever,
                     lambda: listen_for_ready(self._settings.database_url, self._leader.poll_soon),
                     lambda: keep_slices(self._settings.database_url),
+                    lambda: collect_for_ever(self._blobs),
                     self._tell_when_ready,
                 )
             ]
@@ -255,6 +280,7 @@ class _Server:
             self._accounts_api,
             self._steering_api,
             self._events_api,
+            self._blobs_api,
             ready=self._why_not_ready,
             metrics=exposition(readings(self._leader, lambda: self._accepted_tasks, POOL_NAME)),
             more=[WebSocketRoute("/v1/agent/session", self._agent_session)],
@@ -333,6 +359,13 @@ class _Server:
             part.write_text(json.dumps({"url": url, "pid": os.getpid()}))
             part.replace(file)
         _log.info("serving", port=self._port)
+
+
+def _shelf(where: str) -> Shelf:
+    try:
+        return open_shelf(where)
+    except ShelfFault as fault:
+        raise CannotStart(str(fault)) from None
 
 
 def _boot_id() -> str:

@@ -181,9 +181,10 @@ class Supervisor:
     def _server_words(self) -> list[str]:
         said = self._settings
         where = ["--host", said.host, "--port", str(said.port), "--ready-file", str(self._server_ready)]
+        blobs = ["--blobs", os.environ.get("HEADWAY_BLOBS") or str(said.data / "blobs")]
         # The id of its first key is this directory's alone: by it the server takes its lead up again at once.
         name = "dev-" + self._keys.client.split("_")[1]
-        return [*_CHILD, "server", *where, "--bootstrap-keys", str(self.keys_file), "--name", name]
+        return [*_CHILD, "server", *where, "--bootstrap-keys", str(self.keys_file), *blobs, "--name", name]
 
     def _agent_words(self) -> list[str]:
         said = self._settings

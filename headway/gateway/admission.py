@@ -23,6 +23,7 @@ from headway.gateway.lateness import Warning, late, refusal
 from headway.gateway.problems import Problem
 from headway.gateway.within_plan import Verdict, bounds_tasks, within
 from headway.store.accounts import AccountStore, Plan, PolicyRows
+from headway.store.blobs import BlobStore, slice_start
 from headway.store.database import GONE
 from headway.store.rows import NewTask, Template
 from headway.store.tasks import TaskStore
@@ -32,8 +33,10 @@ POLICY_SECONDS = 1.0
 LOOK_SECONDS = 2.0
 """How long a submission waits for that look; a database that is frozen does not even say that it is away."""
 SHAPES_MAX = 20_000
-SCRIPTS_MAX = 100_000
+BLOBS_MAX = 100_000
 """How many are remembered before all are forgotten, to be learnt again: between calls, for a call needs its own."""
+STORAGE_BYTES_MAX = 100 * 1024**3
+"""What a tenant may store when its plan does not say (`quota: {storage: …}`)."""
 AHEAD_MAX = timedelta(days=3653)
 _log = structlog.get_logger("headway.gateway")
 
@@ -42,13 +45,20 @@ _ShapeInputs = tuple[str, tuple[tuple[str, int], ...], str, str | None, Terms, _
 
 
 class Admission:
-    """Knows tiers, stored shapes and uploaded scripts, so that the usual submission asks the database nothing."""
+    """Knows tiers, stored shapes and blobs in use, so that the usual submission asks the database nothing."""
 
     def __init__(
-        self, accounts: AccountStore, tasks: TaskStore, issuing: Issuing, nodes: KnownNodes, insight: Insight
+        self,
+        accounts: AccountStore,
+        tasks: TaskStore,
+        blobs: BlobStore,
+        issuing: Issuing,
+        nodes: KnownNodes,
+        insight: Insight,
     ) -> None:
         self._accounts = accounts
         self._tasks = tasks
+        self._blobs = blobs
         self._issuing = issuing
         self._nodes = nodes
         self._insight = insight
@@ -61,7 +71,7 @@ class Admission:
         self._numbers: dict[_ShapeInputs, int] = {}
         self._bodies: dict[int, str] = {}
         self._stored: set[tuple[int, int]] = set()
-        self._scripts: set[tuple[int, str]] = set()
+        self._used: set[tuple[int, str, int]] = set()
 
     def look_again(self) -> None:
         """Plans or tiers were changed: no later submission is judged by the old ones."""
@@ -99,7 +109,7 @@ class Admission:
         if bounds_tasks(plan):
             verdicts = [within(plan, one, verdict) for one, verdict in zip(said, verdicts, strict=True)]
         verdicts = await self._nodes.judged(said, verdicts)
-        await self._look_up_scripts(caller.tenant, verdicts)
+        await self._use_blobs(caller.tenant, verdicts)
         rows = self._rows(caller, [verdict for verdict in verdicts if isinstance(verdict, Admitted)])
         await self._store_shapes(rows)
         refused = await self._too_late(rows) if plan.admission == "refuse" else {}
@@ -115,13 +125,20 @@ class Admission:
         templates = {id(row.template): row.template for row in rows} if found else {}
         return {number: refusal(warning, templates[number]) for number, warning in found.items()}
 
-    async def _look_up_scripts(self, tenant: int, verdicts: list[Admitted | list[Refused]]) -> None:
-        """Refuses tasks whose script was never uploaded."""
+    async def storage_of(self, tenant: int) -> int:
+        """How many bytes a tenant may store."""
+        return (await self._plan_of(tenant)).quota.get("storage", STORAGE_BYTES_MAX)
+
+    async def _use_blobs(self, tenant: int, verdicts: list[Admitted | list[Refused]]) -> None:
+        """Notes what tasks need, and refuses those of which something was never uploaded."""
         wanted = {v.script for v in verdicts if isinstance(v, Admitted) and v.script is not None}
-        unknown = [digest for digest in wanted if (tenant, digest) not in self._scripts]
+        if not wanted:
+            return
+        born = slice_start()
+        unknown = [digest for digest in wanted if (tenant, digest, born) not in self._used]
         if unknown:
-            found = await self._tasks.known_scripts(tenant, unknown)
-            self._scripts.update((tenant, digest) for digest in found)
+            found = await self._blobs.use(tenant, unknown, born)
+            self._used.update((tenant, digest, born) for digest in found)
             missing = set(unknown) - found
             for index, verdict in enumerate(verdicts):
                 if isinstance(verdict, Admitted) and verdict.script in missing:
@@ -187,8 +204,8 @@ class Admission:
             self._bodies.clear()
         if len(self._stored) > SHAPES_MAX:
             self._stored.clear()
-        if len(self._scripts) > SCRIPTS_MAX:
-            self._scripts.clear()
+        if len(self._used) > BLOBS_MAX:
+            self._used.clear()
 
     async def _store_shapes(self, rows: list[NewTask]) -> None:
         used = {(template.tenant, template.shape) for template in {row.template for row in rows}}

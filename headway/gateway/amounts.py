@@ -11,7 +11,7 @@ from headway.core.refusal import Refused
 Said = str | int | float
 COUNT_MAX = 1_000_000_000
 _NAME = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
-_SIZED = frozenset({"memory", "disk"})
+_SIZED = frozenset({"memory", "disk", "storage"})
 _UNITS = (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20), ("Ki", 2**10))
 
 

@@ -31,6 +31,7 @@ from headway.gateway.stats import stats
 from headway.gateway.submitting import Submitting
 from headway.gateway.views import TaskView, Why, attempt_view, new_task_view, nothing_known, task_view
 from headway.gateway.waiting import Waiting
+from headway.store.blobs import BlobStore, one_piece
 from headway.store.cluster import ClusterStore
 from headway.store.queue import QueueStore
 from headway.store.tasks import Filter, TaskStore
@@ -76,6 +77,7 @@ class Api:
         cluster: ClusterStore,
         tasks: TaskStore,
         queue: QueueStore,
+        blobs: BlobStore,
         authenticator: Authenticator,
         admission: Admission,
         submitting: Submitting,
@@ -87,6 +89,7 @@ class Api:
         self._cluster = cluster
         self._tasks = tasks
         self._queue = queue
+        self._blobs = blobs
         self._authenticator = authenticator
         self._admission = admission
         self._submitting = submitting
@@ -265,7 +268,7 @@ class Api:
         if not body:
             raise refused([Refused("", "the script is empty")])
         digest = "sha256:" + hashlib.sha256(body).hexdigest()
-        await self._tasks.keep_script(caller.tenant, digest, body)
+        await self._blobs.keep(caller.tenant, digest, one_piece(body), most=SCRIPT_BYTES_MAX)
         return _json({"digest": digest, "size": len(body)}, 201)
 
     async def stats(self, request: Request) -> Response:

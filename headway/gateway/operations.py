@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from headway.files.signing import PARAMETERS
+
 _BODY = ("malformed_json", "invalid", "too_large", "unsupported_media_type")
 LISTED = ("status", "name", "tag", "limit", "cursor")
 
@@ -263,6 +265,25 @@ OPERATIONS = [
         "list:Event",
         query=("cursor", "task", "kind", "limit", "wait"),
         problems=("invalid", "not_found"),
+    ),
+    Operation(
+        "PUT",
+        "/v1/blobs/{digest}",
+        "keepBlob",
+        "Keeps content by its digest",
+        201,
+        "object",
+        "binary",
+        query=PARAMETERS,
+        problems=("too_large", "invalid", "wrong_content", "over_quota", "no_room"),
+    ),
+    Operation(
+        "GET",
+        "/v1/blobs/{digest}",
+        "readBlob",
+        "Content by its digest, or the `Range` of it; HEAD asks whether it is there",
+        query=PARAMETERS,
+        problems=("not_found", "invalid", "bad_range"),
     ),
     Operation("GET", "/v1/nodes", "listNodes", "Lists the nodes", 200, "list:object"),
     Operation("GET", "/v1/stats", "stats", "Whether the pools have enough", 200, "Stats"),

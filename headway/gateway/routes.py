@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Match, Route
 
 from headway.gateway.accounts import AccountsApi
 from headway.gateway.api import Api
+from headway.gateway.blobs import BlobsApi
 from headway.gateway.bounds import can_be_said_twice
 from headway.gateway.decoding import refuse_unknown
 from headway.gateway.events import EventsApi
@@ -56,11 +57,26 @@ class _NameConvertor(Convertor[str]):
         return value
 
 
+class _DigestConvertor(Convertor[str]):
+    """A digest, which has a colon in it and no verb behind it."""
+
+    regex = "[^/]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
 register_url_convertor("id", _IdConvertor())
+register_url_convertor("digest", _DigestConvertor())
 register_url_convertor("task_name", _NameConvertor())
 
 
-def _endpoints(api: Api, accounts: AccountsApi, steering: SteeringApi, events: EventsApi) -> dict[str, Endpoint]:
+def _endpoints(
+    api: Api, accounts: AccountsApi, steering: SteeringApi, events: EventsApi, blobs: BlobsApi
+) -> dict[str, Endpoint]:
     """Who answers which operation."""
     return {
         "submitTask": api.submit,
@@ -77,6 +93,8 @@ def _endpoints(api: Api, accounts: AccountsApi, steering: SteeringApi, events: E
         "readResult": api.result,
         "getTask": api.get,
         "uploadScript": api.upload_script,
+        "keepBlob": blobs.put,
+        "readBlob": blobs.get,
         "listNodes": api.nodes,
         "whoAmI": accounts.me,
         "createTenant": accounts.create_tenant,
@@ -109,6 +127,7 @@ def application(
     accounts: AccountsApi,
     steering: SteeringApi,
     events: EventsApi,
+    blobs: BlobsApi,
     *,
     ready: Ready,
     metrics: Callable[[], bytes],
@@ -116,7 +135,7 @@ def application(
 ) -> Starlette:
     """The whole HTTP face; `more` are routes of other services in this process (the agents' sessions)."""
     described = document([*OPERATIONS, *OPEN_OPERATIONS], version("headway"))
-    endpoints = _endpoints(api, accounts, steering, events)
+    endpoints = _endpoints(api, accounts, steering, events, blobs)
 
     async def livez(_: Request) -> Response:
         return Response("ok", media_type="text/plain")
@@ -161,7 +180,7 @@ def _strict(operation: Operation, endpoint: Endpoint) -> Endpoint:
 
 def _pattern(path: str) -> str:
     """An id or a name runs to the colon of the verb behind it, not over it; the name of tasks may have some itself."""
-    kind = "task_name" if path.startswith("/v1/names/") else "id"
+    kind = "task_name" if path.startswith("/v1/names/") else "digest" if "{digest}" in path else "id"
     return re.sub(r"{(\w+)}", rf"{{\1:{kind}}}", path)
 
 

@@ -24,6 +24,7 @@ from headway.core.queue import LineKey, ReadyTask
 from headway.scheduler.books import Books, Holding
 from headway.scheduler.dispatch import Dispatching
 from headway.scheduler.endings import Endings, sound
+from headway.scheduler.files import Files
 from headway.scheduler.hello import bounds_of, name_taken, wrong_hello
 from headway.scheduler.insight import Insight
 from headway.scheduler.names import Names
@@ -41,7 +42,6 @@ from headway.store.steering import SteeringStore
 from headway.store.tasks import TaskStore
 from headway.wire import (
     PROTOCOL,
-    Blob,
     Change,
     Ended,
     Ending,
@@ -51,6 +51,7 @@ from headway.wire import (
     Hello,
     Key,
     Logs,
+    Offer,
     Outcome,
     Refused,
     Renewed,
@@ -85,6 +86,7 @@ class Leader:
         queue_store: QueueStore,
         steering_store: SteeringStore,
         task_store: TaskStore,
+        files: Files,
         policies: Policies,
         outlooks: OutlookStore,
         ended: Callable[[list[tuple[int, int]]], None],
@@ -95,6 +97,7 @@ class Leader:
         self._cluster = cluster
         self._queue_store = queue_store
         self._task_store = task_store
+        self._files = files
         self._policies = policies
         self._now = now
         nodes = Nodes()
@@ -391,9 +394,9 @@ class Leader:
             case Returned():
                 await self._take_back(session, message.keys)
             case Fetch():
-                theirs = self.books.works_for(session.node, message.tenant)
-                body = await self._task_store.read_script(message.tenant, message.digest) if theirs else None
-                session.send(Blob(message.tenant, message.digest, body))
+                session.send(await self._files.fetch(self.books, session.node, message))
+            case Offer():
+                session.send(self._files.store(self.books, session.node, message))
             case Hello():
                 session.close()
 

@@ -1,4 +1,4 @@
-"""The lasting record: submissions, look-ups, lists, logs, scripts and shapes."""
+"""The lasting record: submissions, look-ups, lists, logs and shapes."""
 
 from __future__ import annotations
 
@@ -103,19 +103,6 @@ class TaskStore:
         """Pieces of an attempt's log behind a sequence number (-1: from the start)."""
         rows = await self._database.fetch(_SQL["read_log"], self._pool, tenant, task, attempt, after, most)
         return [(row["sequence"], row["body"]) for row in rows]
-
-    async def keep_script(self, tenant: int, digest: str, body: bytes) -> None:
-        """Stores a script under the digest of its text."""
-        await self._database.execute(_SQL["keep_script"], self._pool, tenant, digest, body)
-
-    async def read_script(self, tenant: int, digest: str) -> bytes | None:
-        """An uploaded script."""
-        row = await self._database.fetchrow(_SQL["read_script"], self._pool, tenant, digest)
-        return None if row is None else row["body"]
-
-    async def known_scripts(self, tenant: int, digests: list[str]) -> set[str]:
-        """Which of these scripts were uploaded."""
-        return {row[0] for row in await self._database.fetch(_SQL["has_script"], self._pool, tenant, digests)}
 
     async def keep_shapes(self, shapes: list[tuple[int, int, str]]) -> None:
         """Stores (tenant, shape, body); what is there already stays."""

@@ -59,6 +59,14 @@ def test_an_uploaded_script_runs(dev: Dev):
     assert dev.log(str(task["id"])) == f"hello from {task['id']}\n"
 
 
+def test_a_script_too_large_for_a_row_is_fetched_by_a_signed_address(dev: Dev):
+    text = b"echo large\nexit 0\n" + b"#" * 500_000
+    digest = dev.http.post("/v1/scripts", content=text).json()["digest"]
+    first, second = dev.run(script=digest), dev.run(script=digest)
+    assert (first["status"], second["status"]) == ("done", "done")
+    assert dev.log(str(second["id"])) == "large\n"
+
+
 def test_a_task_that_overstays_is_stopped(dev: Dev):
     for said in ({"function": f"{JOBS}:overstay"}, {"command": ["sleep", "60"]}):
         task = dev.run(**said, execution_cap="0.3s", cap_grace="0.2s")

@@ -37,7 +37,9 @@ async def a_server(database_url: str, directory: Path) -> AsyncIterator[Serving]
     """Runs a server for the length of a test."""
     keys, ready = directory / "keys.json", directory / "ready.json"
     keys.write_text(json.dumps({"client": CLIENT_KEY, "node": NODE_KEY}))
-    settings = ServerSettings(database_url=database_url, port=0, ready_file=ready, bootstrap_keys=keys)
+    settings = ServerSettings(
+        database_url=database_url, port=0, ready_file=ready, bootstrap_keys=keys, blobs=str(directory / "blobs")
+    )
     task = asyncio.create_task(serve(settings))
     try:
         async with asyncio.timeout(20):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from headway.agent.lease import Lease
 from headway.agent.leftovers import session_of
 from headway.agent.logs import FIRST_BYTES, LAST_BYTES, Log
 from headway.agent.outbox import FRAME_BYTES, LOGS_BYTES_MAX, Outbox
-from headway.agent.runners.scripts import Scripts
 from headway.agent.session import websocket_url
 from headway.agent.window import Window, differs
 from headway.wire import FRAME_BYTES_MAX, Ended, Ending, Key, LogChunk, Logs, Returned, Started, encode
@@ -171,15 +168,6 @@ async def test_the_outbox_is_bounded():
     assert not outbox.logs_full
     outbox.end([an_ending(1, "x" * FRAME_BYTES) for _ in range(64)])
     assert not outbox.has_room
-
-
-def test_a_script_is_kept_only_under_its_own_digest_and_for_its_tenant(tmp_path: Path):
-    scripts = Scripts(tmp_path / "scripts")
-    digest = "sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae"
-    assert not scripts.store(1, digest, b"bar")
-    assert scripts.store(1, digest, b"foo")
-    assert scripts.argv(1, digest) is not None
-    assert scripts.argv(2, digest) is None
 
 
 def test_the_session_is_a_websocket_at_the_servers_address():

@@ -263,6 +263,7 @@ async def test_shapes_are_forgotten_between_calls_and_not_within(shop: Shop, mon
     admission = Admission(
         AccountStore(shop.database, 1),
         shop.tasks,
+        shop.blobs,
         issuing,
         KnownNodes(shop.cluster),
         Insight(Elsewhere(), OutlookStore(shop.database, 1)),

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from headway.core.ids import first_id_at
 from headway.core.lifecycle import Lane, State
+from headway.store.blobs import BlobStore
 from headway.store.cluster import ClusterStore
 from headway.store.database import Database
 from headway.store.queue import QueueStore
@@ -29,6 +30,7 @@ class Shop:
     tasks: TaskStore
     queue: QueueStore
     steering: SteeringStore
+    blobs: BlobStore
     epoch: int
     node: int
     made: list[int] = field(default_factory=list[int])

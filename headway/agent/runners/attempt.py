@@ -7,11 +7,13 @@ import asyncio
 import msgspec
 import structlog
 
+from headway.agent.cache import Name
 from headway.agent.logs import Log
 from headway.agent.plain import plain
 from headway.agent.runners.spawn import Pid
 from headway.agent.sandbox.cgroups import Group
 from headway.agent.sandbox.groups import Held
+from headway.agent.transfer import TransferFault
 from headway.wire import Assignment, Ending, Key, Outcome
 
 _log = structlog.get_logger("headway.agent.processes")
@@ -39,11 +41,13 @@ class Attempt:
         "directory",
         "gpus",
         "held",
+        "lent",
         "log",
         "pid",
         "pidfd",
         "pipe",
         "ports",
+        "preparing",
         "stop",
         "timer",
         "words",
@@ -60,6 +64,8 @@ class Attempt:
         self.ports: list[int] = []
         self.gpus: list[str] = []
         self.directory = ""
+        self.lent: list[Name] = []
+        self.preparing: asyncio.Task[None] | None = None
         self.log = Log()
         self.stop: Outcome | None = None
         self.timer: asyncio.TimerHandle | None = None
@@ -97,6 +103,18 @@ def ended(
         result=result,
         usage=usage,
     )
+
+
+def not_fetched(attempt: Attempt, digest: str, fault: TransferFault) -> Ending:
+    """The ending of an attempt that got nothing to run."""
+    if fault.code == "missing":
+        message = f"there is no script {digest}; upload it again and submit the task anew"
+        return ended(attempt, Outcome.FAILED, "script_missing", message)
+    if fault.code == "wrong_content":
+        message = f"the script that arrived is not {digest}; upload it again and submit the task anew"
+        return ended(attempt, Outcome.FAILED, "script_missing", message)
+    message = f"what it needs could not be fetched: {fault}; look at the server's log"
+    return ended(attempt, Outcome.LOST, "fetch_failed", message)
 
 
 def faulty(attempt: Attempt, fault: Exception) -> Ending:

@@ -20,21 +20,24 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from headway.agent.blobs import Blobs
+from headway.agent.cache import Name
 from headway.agent.leftovers import MARKER, kill_attempts, kill_group
 from headway.agent.outbox import Outbox
-from headway.agent.runners.attempt import Attempt, decode, ended, faulty
+from headway.agent.runners import scripts
+from headway.agent.runners.attempt import Attempt, decode, ended, faulty, not_fetched
 from headway.agent.runners.directories import Directories
 from headway.agent.runners.lending import Lending
 from headway.agent.runners.orphans import Orphans, reap_group
 from headway.agent.runners.output import OUTPUT, output
-from headway.agent.runners.scripts import Scripts
 from headway.agent.runners.spawn import DEFAULT_PATH, NotSpawned, Pid, spawn
 from headway.agent.runners.verdict import CODES, out_of_memory, verdict, why
 from headway.agent.runners.watcher import Watcher
 from headway.agent.sandbox.cgroups import Usage
 from headway.agent.sandbox.groups import Groups, summed
+from headway.agent.transfer import TransferFault
 from headway.core.context import idempotency_key
-from headway.wire import Assignment, Blob, Bounds, Ending, Key, Outcome, bounded
+from headway.wire import Assignment, Bounds, Ending, Key, Outcome, bounded
 
 READ_BYTES = 64 * 1024
 PIPE_BYTES_MAX = 1024 * 1024
@@ -59,6 +62,7 @@ class ProcessRunner:
         watcher: Watcher,
         outbox: Outbox,
         lending: Lending,
+        blobs: Blobs,
         groups: Groups,
         clock: Callable[[], float],
         on_end: Callable[[Assignment, Ending], None],
@@ -66,12 +70,12 @@ class ProcessRunner:
         self._watcher = watcher
         self._outbox = outbox
         self._lending = lending
+        self._blobs = blobs
         self._groups = groups
         self._clock = clock
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
         self._directories = Directories(data_dir / "attempts")
-        self._scripts = Scripts(data_dir / "scripts")
         self._orphans = Orphans(marker, watcher, clock)
         self._marker = marker
         self._environ = {
@@ -82,7 +86,6 @@ class ProcessRunner:
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._attempts: dict[Key, Attempt] = {}
         self._pids: dict[int, Attempt] = {}
-        self._fetching: dict[tuple[int, str], list[Attempt]] = {}
         self._talking: set[Attempt] = set()
         self._muted: set[Attempt] = set()
         self._unannounced: list[Attempt] = []
@@ -144,27 +147,6 @@ class ProcessRunner:
         self._force(*(attempt for attempt in gone if attempt.pid))  # `_exited` buries them
         return [attempt.assignment for attempt in gone]
 
-    def blob(self, blob: Blob) -> None:
-        """A script arrived, or there is none."""
-        waiting = self._fetching.pop((blob.tenant, blob.digest), [])
-        wrong = ""
-        if blob.body is None:
-            wrong = f"there is no script {blob.digest}; upload it again and submit the task anew"
-        elif not self._scripts.store(blob.tenant, blob.digest, blob.body):
-            wrong = f"the script that arrived is not {blob.digest}; upload it again and submit the task anew"
-        for attempt in waiting:
-            if attempt.key not in self._attempts:
-                continue
-            if wrong:
-                self._end(attempt, ended(attempt, Outcome.FAILED, "script_missing", wrong))
-            else:
-                self._launch(attempt)
-
-    def fetch_again(self) -> None:
-        """A new session: what was asked for in the one before has to be asked for again."""
-        for tenant, digest in self._fetching:
-            self._outbox.fetch(tenant, digest)
-
     def close(self) -> None:
         """Waits for what was killed, which takes no time worth the name."""
         assert not self._attempts
@@ -219,14 +201,24 @@ class ProcessRunner:
         if words.command is not None:
             return words.command
         assert words.script is not None, "the gateway admits a command or a script"
-        wanted = (attempt.assignment.tenant, words.script)
-        argv = self._scripts.argv(*wanted)
-        if argv is not None:
-            return argv + words.args
-        if wanted not in self._fetching:
-            self._outbox.fetch(*wanted)
-        self._fetching.setdefault(wanted, []).append(attempt)
-        return None
+        wanted = Name(attempt.assignment.tenant, words.script)
+        if wanted not in attempt.lent:
+            if self._blobs.lend(wanted) is None:
+                attempt.preparing = asyncio.ensure_future(self._prepare(attempt, wanted))
+                return None
+            attempt.lent.append(wanted)
+        return scripts.argv(self._blobs.path(wanted)) + words.args
+
+    async def _prepare(self, attempt: Attempt, wanted: Name) -> None:
+        """Fetches what is not here, and goes on."""
+        try:
+            await self._blobs.borrow(wanted)
+            attempt.lent.append(wanted)
+            self._launch(attempt)
+        except TransferFault as fault:
+            self._end(attempt, not_fetched(attempt, wanted.digest, fault))
+        except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
+            self._end(attempt, faulty(attempt, fault))
 
     def _environment(self, attempt: Attempt) -> dict[str, str]:
         assignment, directory = attempt.assignment, attempt.directory
@@ -428,6 +420,10 @@ class ProcessRunner:
         del self._attempts[attempt.key]
         assert attempt.timer is not None
         attempt.timer.cancel()
+        if attempt.preparing is not None and attempt.preparing is not asyncio.current_task():
+            attempt.preparing.cancel()
+        for name in attempt.lent:
+            self._blobs.give_back(name)
         self._talking.discard(attempt)
         self._muted.discard(attempt)
         if attempt.pipe >= 0:

@@ -119,15 +119,6 @@ select sequence, body from log
 where pool = $1 and tenant = $2 and id = $3 and attempt = $4 and sequence > $5
 order by sequence limit $6
 
--- name: keep_script
-insert into script (pool, tenant, digest, body) values ($1, $2, $3, $4) on conflict do nothing
-
--- name: read_script
-select body from script where pool = $1 and tenant = $2 and digest = $3
-
--- name: has_script
-select digest from script where pool = $1 and tenant = $2 and digest = any($3::text[])
-
 -- name: keep_shapes
 insert into shape (pool, tenant, shape, body)
 select $1, tenant, shape, body from unnest($2::int[], $3::bigint[], $4::json[]) as said (tenant, shape, body)
