@@ -66,8 +66,8 @@ class Feedback:
         self._runs: dict[int, dict[int, Run]] = {}
         self._where: dict[int, int] = {}
         self._cursor = 0
-        self._expected: dict[int, float] = {}
-        """Footprints that somebody was paused for, and until when they are waited for."""
+        self._expected: dict[int, tuple[float, set[int]]] = {}
+        """Footprints that somebody was paused for, until when those are waited for, and who of them has not left."""
         self._spent = 0.0
         self._spent_at = 0.0
 
@@ -88,7 +88,17 @@ class Feedback:
         run = runs.pop(task)
         if not runs:
             del self._runs[node]
+        if run.is_leaving:
+            self._left(task)
         return run
+
+    def _left(self, task: int) -> None:
+        """One who was paused is gone; with the last of them nobody is waited for any more."""
+        for footprint, (_, leaving) in self._expected.items():
+            leaving.discard(task)
+            if not leaving:
+                del self._expected[footprint]
+                return
 
     def run(self, task: int) -> Run | None:
         """A running preemptible task."""
@@ -103,14 +113,20 @@ class Feedback:
             if self._spent >= policy.preemptions_per_minute:
                 break
             code = _deserves(footprint, line, policy, now)
-            if code is None or self._expected.get(footprint.number, 0.0) > now:
+            if code is None or self._is_expected(footprint, now):
                 continue
             chosen = self._choose(footprint, line, policy, now, code)
             if chosen:
-                self._expected[footprint.number] = now + policy.preempt_patience_seconds
+                leaving = {preemption.run.task for preemption in chosen}
+                self._expected[footprint.number] = (now + policy.preempt_patience_seconds, leaving)
                 self._spent += len(chosen)
                 found += chosen
         return found
+
+    def _is_expected(self, footprint: Footprint, now: float) -> bool:
+        """Whether those who were paused for it are still to leave."""
+        expected = self._expected.get(footprint.number)
+        return expected is not None and expected[0] > now
 
     def _choose(
         self, footprint: Footprint, line: Line, policy: Policy, now: float, code: Literal["urgent", "short"]
@@ -174,13 +190,13 @@ def level(ran_seconds: float, policy: Policy) -> int:
 
 def _deserves(footprint: Footprint, line: Line, policy: Policy, now: float) -> Literal["urgent", "short"] | None:
     """Whether others may be paused for the head of a line, and as what it deserves that."""
-    if footprint.closed_at is None or now - footprint.closed_at < policy.preempt_after_seconds:
+    if footprint.closed_at is None:
         return None
-    head = line.first
+    head, has_waited = line.first, now - footprint.closed_at >= policy.preempt_after_seconds
     if line.key.lane == Lane.URGENT or head.start_by - policy.promotion_margin_seconds <= now:
-        return "urgent"
+        return "urgent" if has_waited or head.start_by - policy.preempt_after_seconds / 2 <= now else None
     is_short = line.key.lane != Lane.OFFPEAK and head.cap_ms <= policy.quanta_seconds[0] * 1000
-    return "short" if is_short else None
+    return "short" if is_short and has_waited else None
 
 
 def _may_be_paused(run: Run, policy: Policy, now: float) -> bool:

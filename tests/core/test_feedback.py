@@ -131,6 +131,34 @@ def test_the_pool_has_a_budget_and_nobody_is_paused_twice_for_the_same():
     assert len(pool.preempted()) == 1
 
 
+def test_the_next_need_not_wait_once_those_who_were_paused_have_left():
+    pool = a_pool()
+    pool.busy(count=2)
+    pool.now = 100.0
+    pool.wait()
+    pool.now = 102.0
+    (chosen,) = pool.preempted()
+    assert pool.preempted() == []
+    pool.feedback.ended(chosen.run.task)
+    (following,) = pool.preempted()
+    assert following.run.task != chosen.run.task
+
+
+def test_what_is_about_to_be_late_does_not_wait_although_others_like_it_have_just_had_room():
+    pool = a_pool()
+    (first, _) = pool.busy(count=2)
+    pool.now = 100.0
+    pool.ready(THIN, lane=Lane.URGENT, tenant=2, start_by=101.0, count=2)
+    pool.plan()
+    pool.now = 100.4
+    pool.end(first)
+    assert len(pool.plan()) == 1
+    assert pool.preempted() == []
+    pool.now = 100.5
+    (chosen,) = pool.preempted()
+    assert chosen.code == "urgent"
+
+
 def test_what_ended_is_paused_no_more():
     pool = a_pool()
     first, second = pool.busy(count=2)
