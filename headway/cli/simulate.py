@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import resource
 import sys
 import time
 from collections.abc import Callable
@@ -30,13 +31,23 @@ GARBAGE_AFTER = 200_000
 @click.option(
     "--nodes", type=click.IntRange(1, 100_000), help="So many nodes in place of the scenario's, in proportion."
 )
+@click.option(
+    "--load", type=click.FloatRange(0, 1000, min_open=True), default=1.0, help="So many times the work (2, 0.05)."
+)
 @click.option("--seed", type=int, help="Another seed than the scenario's: the same kind of week, but not the same one.")
 @click.option("--policy", type=click.Choice(list(POLICIES)), default="headway", help="What decides.")
 @click.option("--compare", is_flag=True, help="Let each policy decide in turn, and print them side by side.")
 @click.option("--checks", is_flag=True, help="Verify at every moment that no node holds more than it has (slow).")
 @click.option("-o", "--output", "form", type=click.Choice(FORMATS), default="table", help="How to print data.")
 def command(
-    scenario: Path, nodes: int | None, seed: int | None, policy: str, compare: bool, checks: bool, form: str
+    scenario: Path,
+    nodes: int | None,
+    load: float,
+    seed: int | None,
+    policy: str,
+    compare: bool,
+    checks: bool,
+    form: str,
 ) -> int:
     """Run a pool under a virtual clock: the scheduler itself, with made-up work on made-up nodes.
 
@@ -44,7 +55,7 @@ def command(
     """
     try:
         said, source = read(scenario.read_bytes(), str(scenario))
-        worlds = lambda: world(said, source, nodes=nodes, seed=seed)  # noqa: E731
+        worlds = lambda: world(said, source, nodes=nodes, seed=seed, load=load)  # noqa: E731
         found = [_run(worlds(), one, checks) for one in (list(POLICIES) if compare else [policy])]
     except ScenarioError as error:
         raise trouble.Stopped(str(error), trouble.USAGE) from None
@@ -54,7 +65,7 @@ def command(
 
 def _run(made: World, policy: str, checks: bool) -> Outcome:
     """Simulates; interrupted, what was reached is told all the same."""
-    thresholds, begun = gc.get_threshold(), time.monotonic()
+    thresholds, begun, cpu = gc.get_threshold(), time.monotonic(), time.process_time()
     gc.set_threshold(GARBAGE_AFTER, 50, 100)
     one = simulation(made, policy, checks=checks)
     is_whole = True
@@ -67,11 +78,11 @@ def _run(made: World, policy: str, checks: bool) -> Outcome:
         if sys.stderr.isatty():
             click.echo("\r\x1b[K", err=True, nl=False)
     found = outcome(one, policy, is_whole=is_whole)
-    took = time.monotonic() - begun
+    took, cpu, most = time.monotonic() - begun, time.process_time() - cpu, resource.getrusage(resource.RUSAGE_SELF)
     state = "simulated" if is_whole else "interrupted: only"
     click.echo(
         f"{policy}: {state} {lasting(one.now)} and {found.arrived:,} tasks on {found.nodes:,} nodes in {took:.1f} s "
-        f"(seed {found.seed})",
+        f"({cpu:.1f} s of cpu, {most.ru_maxrss / 1024:.0f} MB at most; seed {found.seed})",
         err=True,
     )
     return found

@@ -35,7 +35,7 @@ class Brain(Protocol):
         """A node is gone."""
         ...
 
-    def offer(self, key: LineKey, tasks: list[ReadyTask]) -> None:
+    def offer(self, key: LineKey, tasks: list[ReadyTask], now: float) -> None:
         """Tasks are ready."""
         ...
 
@@ -82,7 +82,7 @@ class Headway:
     def __len__(self) -> int:
         return len(self.planner)
 
-    def offer(self, key: LineKey, tasks: list[ReadyTask]) -> None:
+    def offer(self, key: LineKey, tasks: list[ReadyTask], now: float) -> None:
         """Tasks are ready."""
         self.planner.offer(key, tasks)
 

@@ -30,6 +30,7 @@ from headway.sim.scenario import (
 DAY = 86_400.0
 WEEK = 7 * DAY
 SECONDS_LEAST = 0.001
+SIZE_MAX = 100_000_000
 Draw = Callable[[Random], float]
 
 
@@ -131,25 +132,25 @@ def _mixture(said: Mixture, path: str) -> Draw:
 # ── when ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def arrivals(said: Arrival, path: str, horizon: float) -> Callable[[Random], Iterator[float]]:
-    """When tasks arrive, in order, until the horizon."""
+def arrivals(said: Arrival, path: str, horizon: float, *, load: float = 1.0) -> Callable[[Random], Iterator[float]]:
+    """When tasks arrive, in order, until the horizon; with a load of 2, twice as many."""
     after = seconds(said.after, f"{path}.after")
     until = horizon if said.until is None else min(seconds(said.until, f"{path}.until"), horizon)
     if after >= until:
         raise Wrong(f"{path}.until" if said.until is not None else f"{path}.after", "nothing would ever arrive")
     match said:
         case Poisson():
-            rate = per_second(said.rate, f"{path}.rate")
+            rate = per_second(said.rate, f"{path}.rate") * load
             return lambda chance: _poisson(chance, rate, after, until)
         case Diurnal():
-            return _diurnal(said, path, after, until)
+            return _diurnal(said, path, after, until, load)
         case Bursts():
             every = seconds(said.every, f"{path}.every", least=SECONDS_LEAST)
-            size, within = _size(said.size, path), seconds(said.within, f"{path}.within")
+            size, within = _size(said.size, path, load), seconds(said.within, f"{path}.within")
             return lambda chance: _overlapping(_bursts(chance, every, size, after, until), chance, within, until)
         case Storms():
             every = seconds(said.every, f"{path}.every", least=1.0)
-            size, within = _size(said.size, path), seconds(said.within, f"{path}.within")
+            size, within = _size(said.size, path, load), seconds(said.within, f"{path}.within")
             first = math.ceil(after / every)
             moments = [(n * every, size) for n in range(first, math.ceil(until / every))]
             return lambda chance: _overlapping(iter(moments), chance, within, until)
@@ -157,16 +158,16 @@ def arrivals(said: Arrival, path: str, horizon: float) -> Callable[[Random], Ite
             at, within = seconds(said.at, f"{path}.at"), seconds(said.within, f"{path}.within")
             if not after <= at < until:
                 raise Wrong(f"{path}.at", "must be before the horizon")
-            size = _size(said.size, path)
+            size = _size(said.size, path, load)
             return lambda chance: _overlapping(iter([(at, size)]), chance, within, until)
         case _:
             assert_never(said)
 
 
-def _size(said: int, path: str) -> int:
-    if not 1 <= said <= 100_000_000:
-        raise Wrong(f"{path}.size", "must be from 1 to 100000000")
-    return said
+def _size(said: int, path: str, load: float) -> int:
+    if not 1 <= said <= SIZE_MAX:
+        raise Wrong(f"{path}.size", f"must be from 1 to {SIZE_MAX}")
+    return min(max(round(said * load), 1), SIZE_MAX)
 
 
 def _poisson(chance: Random, rate: float, at: float, until: float) -> Iterator[float]:
@@ -177,8 +178,8 @@ def _poisson(chance: Random, rate: float, at: float, until: float) -> Iterator[f
         at += gap(rate)
 
 
-def _diurnal(said: Diurnal, path: str, after: float, until: float) -> Callable[[Random], Iterator[float]]:
-    mean, peak = per_second(said.rate, f"{path}.rate"), seconds(said.peak, f"{path}.peak")
+def _diurnal(said: Diurnal, path: str, after: float, until: float, load: float) -> Callable[[Random], Iterator[float]]:
+    mean, peak = per_second(said.rate, f"{path}.rate") * load, seconds(said.peak, f"{path}.peak")
     for name, part in (("swing", said.swing), ("weekend", said.weekend)):
         if not 0 <= part <= 1:
             raise Wrong(f"{path}.{name}", "must be from 0 to 1")

@@ -7,12 +7,16 @@ from collections.abc import Callable
 from headway.core.reservation import Running
 from headway.sim.brain import Brain, Headway
 from headway.sim.outcome import Outcome, outcome
+from headway.sim.rivals import FairShare, Fifo, Priority
 from headway.sim.simulation import Simulation
 from headway.sim.world import World
 
 RunningOn = Callable[[int], list[Running]]
 POLICIES: dict[str, Callable[[World, RunningOn], Brain]] = {
     "headway": lambda world, running_on: Headway(world.policy, running_on),
+    "fair-share": lambda world, running_on: FairShare(world.policy, running_on),
+    "priority": lambda world, running_on: Priority(world.policy, running_on),
+    "fifo": lambda world, running_on: Fifo(world.policy, running_on),
 }
 """What can decide, by the name it is asked for."""
 

@@ -122,7 +122,7 @@ class Simulation:
         self.rounds += 1
         self._planned_at, self._due = now, NEVER
         for key, tasks in self._fresh.items():
-            brain.offer(key, tasks)
+            brain.offer(key, tasks, now)
         self._fresh.clear()
         if self._pausing.frozen:
             self._pausing.resume()

@@ -105,10 +105,13 @@ class World(NamedTuple):
         return Random(f"{self.seed}/{what}")
 
 
-def world(scenario: Scenario, source: Source, *, nodes: int | None = None, seed: int | None = None) -> World:
-    """The world of a scenario, with so many nodes in place of its own; raises ScenarioError."""
+def world(
+    scenario: Scenario, source: Source, *, nodes: int | None = None, seed: int | None = None, load: float = 1.0
+) -> World:
+    """The world of a scenario, with so many nodes in place of its own and so many times its work; raises
+    ScenarioError."""
     wrong: list[Refused] = []
-    found = _Built(scenario, seed if seed is not None else scenario.seed, wrong)
+    found = _Built(scenario, seed if seed is not None else scenario.seed, load, wrong)
     sites = found.sites(nodes)
     streams = list(found.streams()) if not wrong else []
     policy = found.policy()
@@ -124,9 +127,10 @@ def world(scenario: Scenario, source: Source, *, nodes: int | None = None, seed:
 class _Built:
     """What is made of a scenario, piece by piece; what is wrong is gathered."""
 
-    def __init__(self, scenario: Scenario, seed: int, wrong: list[Refused]) -> None:
+    def __init__(self, scenario: Scenario, seed: int, load: float, wrong: list[Refused]) -> None:
         self.scenario = scenario
         self.seed = seed
+        self.load = load
         self.names: list[str] = []
         self.plans: dict[int, Plan] = {}
         self._wrong = wrong
@@ -208,7 +212,7 @@ class _Built:
         )  # fmt: skip
         try:
             stream.draw = draws(work.duration, f"{path}.duration")
-            stream.arrive = arrivals(work.arrive, f"{path}.arrive", self.horizon)(
+            stream.arrive = arrivals(work.arrive, f"{path}.arrive", self.horizon, load=self.load)(
                 Random(f"{self.seed}/{self.names[tenant]}/{work.name}/arrivals")
             )
             if isinstance(work.execution_cap, Overstated):
