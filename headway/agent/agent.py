@@ -62,6 +62,8 @@ class AgentSettings:
     kinds: frozenset[str]
     app: str | None = None
     workers: int = 0
+    worker_memory: int | None = None
+    """Bytes for each of them; None: an equal share of the node's."""
     capacity: dict[str, int] | None = None
     """Instead of what the machine is found to have."""
     at_most: dict[str, int] = field(default_factory=dict[str, int])
@@ -118,6 +120,7 @@ class Agent:
                 capacity=capacity,
                 app=settings.app,
                 workers=settings.workers,
+                worker_memory=settings.worker_memory,
                 ports=Ports(*settings.ports),
                 gpus=gpus.Gpus(self._gpu_ids()),
             ),

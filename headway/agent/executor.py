@@ -24,6 +24,7 @@ from headway.agent.runners.function import FunctionRunner
 from headway.agent.runners.lending import Lending
 from headway.agent.runners.process import ProcessRunner
 from headway.agent.runners.watcher import Watcher
+from headway.agent.runners.worker_room import Rooms
 from headway.agent.sandbox.groups import Groups
 from headway.agent.window import LONG_SECONDS, Window, differs
 from headway.core.resources import fits, give, how_many_fit, take
@@ -55,6 +56,8 @@ class Offer:
     workers: int
     ports: Ports = field(default_factory=Ports)
     gpus: Gpus = field(default_factory=Gpus)
+    worker_memory: int | None = None
+    """Bytes for each worker; None: an equal share of the node's."""
 
 
 class Executor:
@@ -106,6 +109,7 @@ class Executor:
             self._functions = FunctionRunner(
                 app=offer.app,
                 workers=offer.workers,
+                rooms=Rooms(groups, data_dir / "workers", _worker_memory(offer)),
                 marker=marker,
                 watcher=self._watcher,
                 outbox=outbox,
@@ -359,6 +363,11 @@ class Executor:
             back += self._functions.hand_back(keep_functions)
         if back:
             self._outbox.hand_back(back)
+
+
+def _worker_memory(offer: Offer) -> int | None:
+    share = offer.capacity.get("memory", 0) // max(1, offer.workers)
+    return offer.worker_memory or share or None
 
 
 def _key(assignment: Assignment) -> Key:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, runtime_checkab
 
 import msgspec
 
+from headway.agent.around_task import REPORTED_MS_MIN, Meter, Residue
 from headway.agent.plain import plain
 from headway.agent.worker_wire import (
     CURRENT,
@@ -40,6 +41,7 @@ from headway.agent.worker_wire import (
     STOP,
     STOP_OFFSET,
     STOPPED,
+    TEMPORARY,
     Booted,
     Call,
     Finished,
@@ -151,6 +153,8 @@ class Worker:
         self._unsent = 0  # bytes of logs and large results
         self._printed = Printed(1)
         self._theirs: mmap.mmap | None = None
+        self._residue: Residue | None = None
+        self._meter = Meter()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._coroutine: asyncio.Task[object] | None = None
 
@@ -162,6 +166,7 @@ class Worker:
         self._functions = load(where)
         sys.stdout = sys.stderr = self._printed
         settle_memory()
+        self._residue = Residue(os.environ.pop(TEMPORARY, None))
         self._send(Booted(sorted(self._functions), ""))
 
     def run(self) -> NoReturn:
@@ -173,6 +178,9 @@ class Worker:
             self._jobs.extend(jobs)
             self._run_jobs()
             self._flush([])
+            if self._residue is not None:
+                self._residue.remove_all()
+            self._meter.begin()
 
     def _run_jobs(self) -> None:
         jobs, ended = self._jobs, self._ended
@@ -193,11 +201,15 @@ class Worker:
         except Stopped:
             ending = Ending(job.tenant, job.task, job.attempt, Outcome.FAILED, 0, None, STOPPED)
         self._running = 0
+        if self._residue is not None:
+            self._residue.remove(monotonic_ns() - began)
         CURRENT.pack_into(self._page, 0, job.task, 0)
         if self._printed.size:
             ending = self._with_log(job, ending)
         ran_ms = (monotonic_ns() - began) // 1_000_000
-        return msgspec.structs.replace(ending, ran_ms=ran_ms) if ran_ms else ending
+        if ran_ms < REPORTED_MS_MIN:
+            return msgspec.structs.replace(ending, ran_ms=ran_ms) if ran_ms else ending
+        return msgspec.structs.replace(ending, ran_ms=ran_ms, usage=self._meter.read())
 
     def _attempt(self, job: Job, began: int) -> Ending:
         CURRENT.pack_into(self._page, 0, job.task, began)

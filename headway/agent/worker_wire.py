@@ -29,6 +29,9 @@ NEWS_OFFSET = STOP_OFFSET + STOP.size
 """What the agent has to say to the running task: which task, by how many ns its cap was moved since it was given, and
 whether it is asked for a checkpoint."""
 
+TEMPORARY = "HEADWAY_WORKER_TMP"
+"""The variable that names the directory whose files a worker removes after each task."""
+
 STOPPED = "stopped"
 """Code of an ending that followed SIGTERM; the agent knows why it sent it and says so instead."""
 

@@ -33,6 +33,14 @@ def port_range(_: click.Context, option: click.Parameter, said: str | None) -> t
     return int(first), int(last)
 
 
+def size(_: click.Context, option: click.Parameter, said: str | None) -> int | None:
+    """`512Mi` in bytes."""
+    found = None if said is None else size_bytes(said, "")
+    if isinstance(found, Refused):
+        raise click.BadParameter(f"{said!r}: {found.message}", param=option)
+    return found
+
+
 def gpu_ids(_: click.Context, option: click.Parameter, said: str | None) -> tuple[str, ...] | None:
     """`0,2` or UUIDs as a tuple."""
     if said is None:
@@ -49,6 +57,7 @@ _AGENT = [
     click.option("--node", metavar="NAME", help="What this node is called (default: the host's name)."),
     click.option("--data", type=click.Path(path_type=Path, file_okay=False), help="Where it keeps its files."),
     click.option("--workers", type=click.IntRange(0, 1024), help="Functions at a time (default: one per cpu)."),
+    click.option("--worker-memory", metavar="SIZE", callback=size, help="For each (default: an equal share)."),
     click.option("--capacity", multiple=True, metavar="K=V", callback=options.pairs, help="Such as cpu=2."),
     click.option(
         "--resource", "resources", multiple=True, metavar="K=V", callback=options.pairs, help="Also has gpu=2."
@@ -93,6 +102,7 @@ def start(
     node: str | None,
     data: Path | None,
     workers: int | None,
+    worker_memory: int | None,
     capacity: Mapping[str, str],
     resources: Mapping[str, str],
     at_most: Mapping[str, str],
@@ -127,6 +137,7 @@ def start(
         kinds=frozenset(kinds),
         app=app,
         workers=workers if workers is not None else cpus(),
+        worker_memory=worker_memory,
         gpus=gpus,
         ports=ports or (FIRST, LAST),
         labels=labels,

@@ -19,6 +19,7 @@ import structlog
 from headway.agent.outbox import Outbox
 from headway.agent.runners.watcher import Watcher
 from headway.agent.runners.worker import Stop, Worker
+from headway.agent.runners.worker_room import Room, Rooms
 from headway.agent.worker_wire import STOPPED, Booted, Finished
 from headway.wire import Assignment, Bounds, Ending, Key, Outcome, bounded
 
@@ -45,6 +46,7 @@ class FunctionRunner:
         *,
         app: str,
         workers: int,
+        rooms: Rooms,
         marker: str,
         watcher: Watcher,
         outbox: Outbox,
@@ -53,6 +55,7 @@ class FunctionRunner:
         on_functions: Callable[[], None],
     ) -> None:
         self._app = app
+        self._rooms = rooms
         self._marker = marker
         self._watcher = watcher
         self._outbox = outbox
@@ -167,6 +170,7 @@ class FunctionRunner:
             self._watcher.forget(worker.pidfd)
             worker.kill()
             worker.reap()
+            self._rooms.give(worker.room)
             worker.close()
         self._workers.clear()
 
@@ -275,6 +279,9 @@ class FunctionRunner:
 
     def _look_at(self, worker: Worker) -> None:
         now = self._clock()
+        if worker.room.looks(worker.pid):
+            worker.kill()
+            return
         if worker.stop is not None:
             if now >= worker.stop.force_at:
                 worker.kill()
@@ -306,12 +313,17 @@ class FunctionRunner:
     def _start_worker(self) -> None:
         if self._is_closing:
             return
+        room = None
         try:
-            worker = Worker(self._app, self._marker)
+            room = self._rooms.take()
+            worker = Worker(self._app, self._marker, room)
         except OSError as error:
             _log.error("a worker could not be started; will try again", why=str(error))
+            if room is not None:
+                self._rooms.give(room)
             self._start_later()
             return
+        self._rooms.join(room, worker.pid)
         self._workers.append(worker)
         self._watcher.watch(worker.data.fileno(), lambda: self._received(worker))
         self._watcher.watch(worker.pidfd, lambda: self._gone(worker))
@@ -336,6 +348,7 @@ class FunctionRunner:
         self._watcher.forget(worker.data.fileno())
         self._loop.remove_writer(worker.data.fileno())
         status = worker.reap()
+        self._rooms.give(worker.room)
         self._workers.remove(worker)
         self._answer_for(worker, status)
         worker.close()
@@ -362,7 +375,12 @@ class FunctionRunner:
             why = self._doomed.pop(blamed.task, None)
             if worker.stop is not None and worker.stop.task == blamed.task:
                 why = worker.stop.why
-            ending = _stopped(blamed, why, ran_ms) if why is not None else _died(blamed, status, ran_ms)
+            if why is not None:
+                ending = _stopped(blamed, why, ran_ms)
+            elif worker.room.is_overfull and status == -signal.SIGKILL:
+                ending = _starved(blamed, worker.room, ran_ms)
+            else:
+                ending = _died(blamed, status, ran_ms)
             self._report([ending], ran_ms / 1000)
         self._end_doomed()
 
@@ -402,6 +420,15 @@ def _with_reason(ending: Ending, why: Outcome) -> Ending:
 def _untold(assignment: Assignment) -> Ending:
     message = "it ended, but its worker process died before it could tell how"
     return Ending(*_key(assignment), Outcome.LOST, 0, None, "result_lost", message)
+
+
+def _starved(assignment: Assignment, room: Room, ran_ms: int) -> Ending:
+    mebibytes = (room.memory_bytes or 0) / 2**20
+    message = (
+        f"killed: its worker used more than the {mebibytes:g} MiB it has; let the function use less, give workers more "
+        f"(--worker-memory {max(1, round(2 * mebibytes))}Mi), or have fewer of them"
+    )
+    return Ending(*_key(assignment), Outcome.FAILED, ran_ms, None, "oom", message)
 
 
 def _died(assignment: Assignment, status: int, ran_ms: int) -> Ending:

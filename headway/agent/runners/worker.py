@@ -16,6 +16,7 @@ import msgspec
 
 from headway.agent.leftovers import MARKER, kill_group
 from headway.agent.runners.spawn import NotSpawned, spawn
+from headway.agent.runners.worker_room import Room
 from headway.agent.worker_wire import (
     CURRENT,
     HEADER,
@@ -25,6 +26,7 @@ from headway.agent.worker_wire import (
     REVOKE,
     STOP,
     STOP_OFFSET,
+    TEMPORARY,
     FromWorker,
     framed,
 )
@@ -51,7 +53,8 @@ class Stop:
 class Worker:
     """A worker process. It holds at most one chunk of tasks."""
 
-    def __init__(self, app: str, marker: str) -> None:
+    def __init__(self, app: str, marker: str, room: Room) -> None:
+        self.room = room
         self.held: dict[int, Assignment] = {}
         self.given_at = 0.0
         self.given = 0
@@ -66,7 +69,7 @@ class Worker:
         self.was_killed = False
         self._unread = bytearray()
         self._unsent = bytearray()
-        self.data, self._control, self._page, self.pid = _start(app, marker)
+        self.data, self._control, self._page, self.pid = _start(app, marker, room)
         self.pidfd = os.pidfd_open(self.pid)
 
     @property
@@ -176,6 +179,7 @@ class Worker:
         """SIGKILL to it and the processes of its group."""
         self.is_ready = False
         self.was_killed = True
+        self.room.kill()
         kill_group(self.pid)
 
     def reap(self) -> int:
@@ -195,7 +199,7 @@ class Worker:
         self._page.close()
 
 
-def _start(app: str, marker: str) -> tuple[socket.socket, socket.socket, mmap.mmap, int]:
+def _start(app: str, marker: str, room: Room) -> tuple[socket.socket, socket.socket, mmap.mmap, int]:
     data, their_data = socket.socketpair()
     control, their_control = socket.socketpair()
     page = os.memfd_create("headway-worker", os.MFD_CLOEXEC)
@@ -207,7 +211,10 @@ def _start(app: str, marker: str) -> tuple[socket.socket, socket.socket, mmap.mm
     null = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
     argv = [sys.executable, "-m", "headway.agent.worker_process", app, "3", "4", "5", str(os.getpid())]
     pid = spawn(
-        argv, _environment(marker), os.getcwd(), {0: null, 1: 2, 2: 2, **dict(zip((3, 4, 5), theirs, strict=True))}
+        argv,
+        _environment(marker, room),
+        os.getcwd(),
+        {0: null, 1: 2, 2: 2, **dict(zip((3, 4, 5), theirs, strict=True))},
     )
     mapped = mmap.mmap(page, PAGE_BYTES)
     for fd in (*theirs, page, null):
@@ -221,7 +228,7 @@ def _start(app: str, marker: str) -> tuple[socket.socket, socket.socket, mmap.mm
     return data, control, mapped, pid
 
 
-def _environment(marker: str) -> dict[str, str]:
+def _environment(marker: str, room: Room) -> dict[str, str]:
     """The app's environment is ours (it is the user's own program), without our keys."""
     kept = {name: value for name, value in os.environ.items() if name not in PRIVATE}
-    return {**kept, MARKER: marker, "PYTHONUNBUFFERED": "1"}
+    return {**kept, MARKER: marker, "PYTHONUNBUFFERED": "1", "TMPDIR": room.directory, TEMPORARY: room.directory}
