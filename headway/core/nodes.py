@@ -47,7 +47,7 @@ class Footprint:
         "closed_at",
         "is_open",
         "number",
-        "placed_then",
+        "passed_since",
         "rooms",
         "shape",
         "windows",
@@ -60,7 +60,8 @@ class Footprint:
         """Whether there may be room. A closed one is passed over until a node is vacated."""
         self.closed_at: float | None = None
         """Since when nothing of it has been placed for lack of room."""
-        self.placed_then = 0
+        self.passed_since: float | None = None
+        """Since when others are served before those of it whose turn it is."""
         self.candidates: list[NodeRoom] | None = None
         """The nodes that could run it were they idle, light ones first; None until somebody asks."""
         self.rooms = Search()
@@ -116,6 +117,11 @@ class Nodes:
     def get(self, node: int) -> NodeRoom | None:
         """A node's room."""
         return self._rooms.get(node)
+
+    @property
+    def count(self) -> int:
+        """How many nodes there are."""
+        return len(self._rooms)
 
     def all(self) -> Iterable[NodeRoom]:
         """Every node's room."""

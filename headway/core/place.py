@@ -38,9 +38,10 @@ class Placing:
         held: dict[int, Line], policy: Policy,
     ) -> None:  # fmt: skip
         self.policy = policy
-        self.placed = 0
         self.closed: dict[int, Footprint] = {}
         """The footprints that found no room, by number."""
+        self.served: dict[tuple[str, int], tuple[Line, float]] = {}
+        """Of each tenant in a tier that was served while others found no room: a line, and the latest it had due."""
         self._nodes = nodes
         self._usage = usage
         self._limits = limits
@@ -61,7 +62,10 @@ class Placing:
                 break
             left = allowed - got if shape.spread is None and room.kept_for is None else 1  # each cap is looked at
             count = room.fitting(footprint.shape, left) if left > 1 else 1
+            is_own = room.kept_for == footprint.number
             self._start(line, room, count, now, placed, express=express)
+            if is_own:
+                self._reservations.end(footprint)
             if shape.spread is not None:
                 self._nodes.placed_apart(footprint)
             got += count
@@ -98,6 +102,8 @@ class Placing:
         tasks = line.take(count)
         for task in tasks:
             del self._held[task.id]
+        if self.closed:
+            self._note_served(line, tasks[-1].start_by)
         self._nodes.book(room, shape, count, beyond=beyond)
         self._usage.charge(line.use, line.tier_use, shape, count, now)
         if express:
@@ -105,6 +111,11 @@ class Placing:
         if shape.concurrency or shape.rates:
             self._limits.take(key.tenant, shape.concurrency, shape.rates, count, now)
         placed.append(Placement(key, room.node, tasks, express))
+
+    def _note_served(self, line: Line, due: float) -> None:
+        account = (line.tier, line.key.tenant)
+        before = self.served.get(account)
+        self.served[account] = (line, due if before is None else max(due, before[1]))
 
     def _allowed(self, key: LineKey, shape: Shape, wanted: int, now: float) -> tuple[int, Blocker | None]:
         policy = self.policy
@@ -143,15 +154,14 @@ class Placing:
     def _close(self, footprint: Footprint, now: float) -> None:
         footprint.is_open = False
         if footprint.closed_at is None:
-            footprint.closed_at, footprint.placed_then = now, self.placed
+            footprint.closed_at = now
         self.closed[footprint.number] = footprint
 
     def _served(self, footprint: Footprint, count: int, now: float) -> None:
-        self.placed += count
-        footprint.closed_at = None if footprint.is_open else now
-        footprint.placed_then = self.placed
-        if len(self._reservations) and self._reservations.of(footprint) is not None:
-            self._reservations.end(footprint)
+        if footprint.is_open:
+            footprint.closed_at = footprint.passed_since = None
+        else:
+            footprint.closed_at = now
 
     def reopened(self, fresh: list[NodeRoom]) -> tuple[list[Footprint], list[Line]]:
         """What may go on now that these nodes were vacated: footprints that one of them could take, and lines for which

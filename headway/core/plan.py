@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 
 from headway.core.budget import UrgentBudget
+from headway.core.keeping import Keeping
 from headway.core.lifecycle import Lane
 from headway.core.limits import Blocker, Limits
 from headway.core.nodes import Footprint, Nodes
@@ -25,7 +26,7 @@ from headway.core.place import Placement, Placing
 from headway.core.placement import NodeRoom, Shape
 from headway.core.policy import Policy
 from headway.core.queue import Line, LineKey, ReadyTask
-from headway.core.reservation import LOOK_SECONDS, Reservations, Running
+from headway.core.reservation import Reservations, Running
 from headway.core.usage import Usage
 
 REFRESHES = 32
@@ -58,6 +59,10 @@ class Planner:
         self._placing = Placing(
             nodes=nodes, usage=self._usage, limits=self.limits, parking=self._parking, reservations=self.reservations,
             held=self._held, policy=policy,
+        )  # fmt: skip
+        self._keeping = Keeping(
+            nodes=nodes, orders=self._orders, placing=self._placing, reservations=self.reservations, budget=self.budget,
+            peak=self.peak, score=self._usage.score, due=self.pressing_due,
         )  # fmt: skip
         self._gave_back: set[tuple[str, int]] = set()
         self._refreshes_at = 0.0
@@ -226,14 +231,17 @@ class Planner:
             return []
         self._settle(now)
         if len(self.reservations):
-            self._rank_reservations(now)
+            self._keeping.rank(now)
         self._reopen()
         placed: list[Placement] = []
         most -= self._plan_all(now, most, placed)
         while most > 0 and self._ends_reservations():
             self._reopen()
             most -= self._plan_all(now, most, placed)
-        self._reserve(now)
+        self._keeping.look(now, self.policy)
+        if most > 0 and self.nodes.is_vacated:  # something is kept no longer
+            self._reopen()
+            self._plan_all(now, most, placed)
         return placed
 
     def _plan_all(self, now: float, most: int, placed: list[Placement]) -> int:
@@ -431,7 +439,7 @@ class Planner:
         if line.parked is not None:
             self._parking.leave(line)
         if line.is_known and len(self.reservations) and not line.footprint.is_open:
-            self._first_of(line.footprint)  # which ends what is kept for nobody
+            self._keeping.first_of(line.footprint)  # which ends what is kept for nobody
 
     def _unpark(self, blockers: Iterable[Blocker]) -> None:
         for line in self._parking.release(blockers):
@@ -450,47 +458,6 @@ class Planner:
             if line is not None and line.parked is None:
                 self._express.add(line)
 
-    # ── wide tasks ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _reserve(self, now: float) -> None:
-        """Keeps nodes for those whom others have been passing for a while: only who is gone by the time a node is free
-        may still go there."""
-        if not self._placing.closed or now < self.reservations.looks_at:
-            return
-        self.reservations.looks_at = now + LOOK_SECONDS
-        for footprint in self._placing.closed.values():
-            since = footprint.closed_at
-            is_passed = since is not None and now - since >= self.policy.reserve_after_seconds
-            if (
-                is_passed
-                and self._placing.placed > footprint.placed_then
-                and (line := self._first_of(footprint)) is not None
-                and self._placing.may_start(line, now)
-            ):
-                self.reservations.make(footprint, line.key, line.key.shape, now)
-
-    def _rank_reservations(self, now: float) -> None:
-        """What presses passes a reservation for what does not, or not as much."""
-        for footprint, node in self.reservations.kept():
-            while (line := self._express.first_of(footprint)) is not None and self.budget.is_used_up(line.key.tenant):
-                self._express.drop_first_of(footprint)
-                self.budget.set_aside(line.key)
-            room, line = self.nodes.get(node), self._first_of(footprint)
-            if room is not None and line is not None:
-                self.nodes.rank(room, self.pressing_due(line.key, line.first, now))
-
     def without_room(self) -> Iterable[tuple[Footprint, Line]]:
         """Each footprint that finds no room, with the line whose turn it is in it."""
-        for footprint in list(self._placing.closed.values()):
-            line = self._first_of(footprint)
-            if line is not None:
-                yield footprint, line
-
-    def _first_of(self, footprint: Footprint) -> Line | None:
-        """Whose turn it is in a closed footprint. What waits for the peak to end has none."""
-        for order in self._orders[: 3 if self.peak.is_peak else 4]:
-            line = order.first_of(footprint)
-            if line is not None:
-                return line
-        self.reservations.end(footprint)
-        return None
+        return self._keeping.without_room()

@@ -11,7 +11,8 @@ from headway.core.queue import LineKey
 from headway.core.resources import fits, give
 
 KEPT_MAX = 8
-"""How many nodes are kept at a time; more would empty a small pool for the wide."""
+KEPT_PART = 8
+"""At most so many nodes are kept at a time, and one in so many: more would empty a small pool for the wide."""
 LOOK_SECONDS = 0.25
 
 
@@ -44,9 +45,14 @@ class Reservations:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def of(self, footprint: Footprint) -> Reservation | None:
-        """What is kept for a footprint."""
-        return self._kept.get(footprint.number)
+    @property
+    def most(self) -> int:
+        """How many nodes may be kept at a time."""
+        return min(max(self._nodes.count // KEPT_PART, 1), KEPT_MAX)
+
+    def footprints(self) -> set[int]:
+        """The numbers of the footprints that something is kept for."""
+        return set(self._kept)
 
     def all(self) -> list[Reservation]:
         """Everything that is kept."""
@@ -58,17 +64,25 @@ class Reservations:
 
     def make(self, footprint: Footprint, key: LineKey, shape: int, now: float) -> None:
         """Keeps the node that will have room first."""
-        if len(self._kept) >= KEPT_MAX or footprint.number in self._kept:
+        if len(self._kept) >= self.most or footprint.number in self._kept:
             return
         rooms = [room for room in self._nodes.some_candidates(shape) if room.kept_for is None]
-        times = [
-            (free_at(self._nodes, room, footprint.shape, self._running_on(room.node), now), room.node) for room in rooms
-        ]
-        starts_by, node = min(times, default=(float("inf"), 0))
+        times = [(*self._free_at(room, footprint, now), room.node) for room in rooms]
+        _, starts_by, node = min(times, default=(True, float("inf"), 0))
         room = self._nodes.get(node)
         if room is not None and starts_by < float("inf"):
             self._nodes.keep(room, footprint, starts_by)
             self._kept[footprint.number] = Reservation(key, node, starts_by)
+
+    def _free_at(self, room: NodeRoom, footprint: Footprint, now: float) -> tuple[bool, float]:
+        """When a node has room, and whether only if one of the same footprint ends there. That room would be theirs in
+        any case: what is kept for those who have too little must be room that others hold."""
+        running = list(self._running_on(room.node))
+        others = [one for one in running if self._nodes.footprint(one.shape) is not footprint]
+        at = free_at(self._nodes, room, footprint.shape, others, now)
+        if at < float("inf") or len(others) == len(running):
+            return at == float("inf"), at
+        return True, free_at(self._nodes, room, footprint.shape, running, now)
 
     def end(self, footprint: Footprint) -> None:
         """The footprint was served, or nothing of it waits any more."""

@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.lifecycle import Lane
-from headway.core.policy import Plan
+from headway.core.placement import Shape
+from headway.core.policy import Plan, Policy
+from headway.core.queue import LineKey
 from tests.core.cases import cases
 from tests.core.facts import EVERYTHING, MACHINES, SHAPES
 from tests.core.found import FOUND
@@ -37,6 +40,7 @@ from tests.core.happenings import (
     Tidy,
     Wait,
 )
+from tests.core.test_plan import Cluster
 
 DECREES = [
     Decree("paused", True), Decree("paused", False), Decree("paused_tenants", frozenset()),
@@ -119,3 +123,36 @@ def test_the_order_of_sets_decides_nothing():
     }
     assert len(told) == 1
     assert told != {b""}
+
+
+NARROW, MIDDLE, WIDE = (Shape("command", {"cpu": cpu}, "basic") for cpu in (300, 500, 1500))
+CPU = 16_000
+
+
+@cases(15)
+@given(
+    st.lists(st.tuples(st.sampled_from([NARROW, MIDDLE, WIDE]), st.integers(1, 30)), min_size=2, max_size=4),
+    st.sampled_from([0.0, 0.5]),
+)
+def test_equal_tenants_get_equal_shares_however_wide_and_long_their_tasks_are(
+    tenants: list[tuple[Shape, int]], history_weight: float
+):
+    """Over time nobody is further from an equal part than the widest task is of the pool."""
+    pool = Cluster(Policy(history_weight=history_weight, half_life_seconds=60.0))
+    for node in range(4):
+        pool.node(node + 1, cpu=CPU // 4)
+    had: Counter[int] = Counter()
+    for second in range(240):
+        for tenant, (shape, seconds) in enumerate(tenants, 1):
+            line = pool.planner.line(LineKey(tenant, Lane.NORMAL, pool.numbers.get(repr(shape), 0)))
+            if line is None or len(line) < 60:
+                pool.ready(shape, tenant=tenant, count=100, start_by=1e6, cap=float(seconds))
+        pool.plan(EVERYTHING)
+        pool.now += 1.0
+        if second >= 60:
+            for placement, _ in pool.running:
+                had[placement.key.tenant] += pool.nodes.shape(placement.key.shape).needs["cpu"]
+        pool.end(*[task.id for _, task in pool.running if pool.began[task.id] + task.cap_ms / 1000 <= pool.now])
+    equal = sum(had.values()) / len(tenants)
+    for tenant in range(1, len(tenants) + 1):
+        assert abs(had[tenant] - equal) / 180 <= WIDE.needs["cpu"], f"tenant {tenant}: {had}"

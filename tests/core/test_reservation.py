@@ -47,7 +47,7 @@ def test_those_kept_out_start_in_the_round_in_which_the_wide_one_does():
     cluster.plan()
     cluster.now = 1.0
     cluster.end(command)
-    also_waits = cluster.ready(SMALL, start_by=FAR - 5, cap=1000.0)
+    also_waits = cluster.ready(SMALL, start_by=FAR, cap=1000.0)
     passing = cluster.plan()
     assert passing == also_waits
     cluster.now = 2.0
