@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -112,8 +112,11 @@ class FakeLeader:
         return (await self.run(assignment))[0]
 
     async def until(self, fact: Callable[[], object]) -> None:
+        """A fact about the node, a process that is gone, comes without news: we look every 50 ms, too."""
         async with asyncio.timeout(20), self._news:
-            await self._news.wait_for(fact)
+            while not fact():
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), 0.05)
 
     def ending(self, key: Key) -> Ending | None:
         return self._first.get(key)

@@ -288,28 +288,28 @@ async def test_a_slow_function_holds_no_fast_one_hostage(leader: FakeLeader):
     assert ending is not None and (ending.outcome, ending.code) == (Outcome.KILLED, "killed")
 
 
-async def test_what_waits_behind_slow_functions_goes_back(leader: FakeLeader):
-    slow = [a_call("shop:nap", 30) for _ in range(2)]
+async def test_what_waits_behind_slow_functions_goes_back(alone: FakeLeader):
+    slow = a_call("shop:nap", 30)
     behind = [a_call("shop:double", n) for n in range(20)]
-    await leader.dispatch(*slow)
-    await leader.until(lambda: len(leader.started) == 2)
-    await leader.dispatch(*behind)
-    await leader.until(lambda: len(leader.returned) == 20)
-    assert set(leader.returned) == {key_of(a) for a in behind}
-    assert leader.windows["function"] == 0
-    await leader.kill(*slow)
-    await leader.until(lambda: all(leader.ending(key_of(a)) for a in slow))
+    await alone.dispatch(slow)
+    await alone.until(lambda: len(alone.started) == 1)
+    await alone.dispatch(*behind)
+    await alone.until(lambda: len(alone.returned) == 20)
+    assert set(alone.returned) == {key_of(a) for a in behind}
+    assert alone.windows["function"] == 0
+    await alone.kill(slow)
+    await alone.until(lambda: alone.ending(key_of(slow)))
 
 
-async def test_a_kill_reaches_functions_that_have_not_begun(leader: FakeLeader):
-    slow = [a_call("shop:nap", 30) for _ in range(2)]
+async def test_a_kill_reaches_functions_that_have_not_begun(alone: FakeLeader):
+    slow = a_call("shop:nap", 30)
     queued = a_call("shop:double", 1)
-    await leader.dispatch(*slow)
-    await leader.until(lambda: len(leader.started) == 2)
-    await leader.dispatch(queued)
-    await leader.kill(queued, *slow)
-    await leader.until(lambda: leader.ending(key_of(queued)) and all(leader.ending(key_of(a)) for a in slow))
-    ending = leader.ending(key_of(queued))
+    await alone.dispatch(slow)
+    await alone.until(lambda: len(alone.started) == 1)
+    await alone.dispatch(queued)
+    await alone.kill(queued, slow)
+    await alone.until(lambda: alone.ending(key_of(queued)) and alone.ending(key_of(slow)))
+    ending = alone.ending(key_of(queued))
     assert ending is not None and (ending.outcome, ending.ran_ms) == (Outcome.KILLED, 0)
 
 
