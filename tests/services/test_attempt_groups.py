@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from headway.agent.runners.orphans import Orphans
+from headway.agent.runners.watcher import Watcher
 from headway.agent.sandbox.cgroups import Cgroups
 from headway.agent.sandbox.groups import Groups
 from headway.wire import Outcome
@@ -67,17 +70,48 @@ async def test_a_daemon_without_a_name_dies_with_its_attempt(tmp_path: Path):
         await leader.until(lambda: not _runs(pid))
 
 
+async def test_who_has_left_its_parent_before_the_attempt_is_in_its_group_is_moved_in(tmp_path: Path):
+    needs("kill")
+    daemon = "setsid env -i /bin/sleep 62.5 >/dev/null 2>&1 & exit 0"
+    groups = Groups.of(tmp_path)
+    watcher = Watcher()
+    orphans = Orphans("n1:1", watcher, time.monotonic)
+    held = groups.take({"cpu": 100})
+    assert held is not None
+    before = orphans.children()
+    pid = _started_and_ended(["/bin/sh", "-c", daemon])
+    groups.join(held, pid, orphans.children, before)
+    (stray,) = held.group.pids()
+    groups.give(held)
+    for child in (pid, stray):
+        assert _reaped(child)
+    groups.close()
+    orphans.close()
+    watcher.close()
+
+
 def test_an_agent_leaves_no_group_and_a_new_one_ends_what_was_left(tmp_path: Path):
     needs("kill")
     groups = Groups.of(tmp_path)
     held = groups.take({"cpu": 100})
     assert held is not None
     pid = os.posix_spawn("/bin/sleep", ["sleep", "60"], {}, setsid=True)
-    groups.join(held, pid)
+    groups.join(held, pid, set, set())
     again = Groups.of(tmp_path)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -9
     again.close()
     assert not any(place.exists() for place in held.group.places.values())
+
+
+def _started_and_ended(argv: list[str]) -> int:
+    """A child that is dead, and was not waited for."""
+    pid = os.posix_spawn(argv[0], argv, {}, setsid=True)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    return pid
+
+
+def _reaped(pid: int) -> bool:
+    return os.waitpid(pid, 0)[0] == pid
 
 
 def _runs(pid: int) -> bool:

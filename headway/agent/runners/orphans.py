@@ -34,13 +34,17 @@ class Orphans:
 
     def take(self, known: Callable[[int], bool], is_live: Callable[[int, int], bool]) -> None:
         """Kills and reaps orphans of attempts that are not live. `known`: pids that have an owner."""
-        listed = set(map(int, self._listed()))
+        listed = self.children()
         self._others &= listed
         self._zombies = {pid: seen for pid, seen in self._zombies.items() if pid in listed}
         young = self._clock() - FOREIGN_SECONDS
         for pid in listed - self._others - self._dying:
             if not known(pid) and self._zombies.get(pid, young) <= young:
                 self._judge(pid, known, is_live)
+
+    def children(self) -> set[int]:
+        """Our children of now, orphans among them."""
+        return set(map(int, self._listed()))
 
     def close(self) -> None:
         """Ends it."""

@@ -179,6 +179,7 @@ class ProcessRunner:
         attempt.directory = self._directories.take()
         attempt.pipe, write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(attempt.pipe, False)
+        before = self._orphans.children()
         try:
             attempt.held = self._groups.take(attempt.assignment.needs)
             pid = spawn(argv, self._environment(attempt), attempt.directory, {0: self._null, 1: write, 2: write})
@@ -188,7 +189,7 @@ class ProcessRunner:
             self._end(attempt, ended(attempt, pid.outcome, "spawn_failed", pid.message))
             return
         if attempt.held is not None:
-            self._groups.join(attempt.held, pid)
+            self._groups.join(attempt.held, pid, self._orphans.children, before)
         attempt.pid, attempt.pidfd = pid, _opened(pid)
         self._pids[pid] = attempt
         self._watcher.watch(attempt.pidfd, lambda: self._exited(attempt))

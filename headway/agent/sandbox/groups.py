@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 import resource
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,12 +86,15 @@ class Groups:
             raise OSError(fault.errno, f"{fault}; free control groups there") from fault
         return Held(group, group.usage(), limits)
 
-    def join(self, held: Held, pid: int) -> None:
-        """Moves a process in that has just been started, with what it has forked meanwhile."""
-        with contextlib.suppress(ProcessLookupError):  # it is dead already
-            held.group.add(pid)
-            for child in _children(pid):
-                held.group.add(child)
+    def join(self, held: Held, pid: int, children: Callable[[], set[int]], before: set[int]) -> None:
+        """Moves a process in that has just been started. On a busy machine it may have forked by now, and even be dead:
+        who lost its parent by then is one of our `children`, and was none `before`."""
+        self._join(held, pid)
+        known = before | {pid}
+        while strays := children() - known:
+            for stray in strays:
+                self._join(held, stray)
+            known |= strays
 
     def give(self, held: Held) -> Usage:
         """Kills what is left in it and says what the attempt used."""
@@ -116,6 +119,16 @@ class Groups:
     def close(self) -> None:
         """Kills and removes everything."""
         self._cgroups.close()
+
+    def _join(self, held: Held, pid: int) -> None:
+        """With its descendants, as far as they are not in: what a process of the group forks is in it."""
+        with contextlib.suppress(ProcessLookupError):  # it is dead already
+            held.group.add(pid)
+        if children := _children(pid):
+            inside = set(held.group.pids())
+            for child in children:
+                if child not in inside:
+                    self._join(held, child)
 
     def _limits(self, needs: Vector) -> Limits:
         cpu, memory = needs.get("cpu"), needs.get("memory")
