@@ -96,7 +96,7 @@ def test_an_agent_leaves_no_group_and_a_new_one_ends_what_was_left(tmp_path: Pat
     held = groups.take({"cpu": 100})
     assert held is not None
     pid = os.posix_spawn("/bin/sleep", ["sleep", "60"], {}, setsid=True)
-    groups.join(held, pid, set, set())
+    groups.join(held, pid)
     again = Groups.of(tmp_path)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -9
     again.close()

@@ -296,7 +296,7 @@ async def test_what_waits_behind_slow_functions_goes_back(alone: FakeLeader):
     await alone.dispatch(*behind)
     await alone.until(lambda: len(alone.returned) == 20)
     assert set(alone.returned) == {key_of(a) for a in behind}
-    assert alone.windows["function"] == 0
+    await alone.until(lambda: alone.windows["function"] == 0)
     await alone.kill(slow)
     await alone.until(lambda: alone.ending(key_of(slow)))
 

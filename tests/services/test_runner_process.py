@@ -234,11 +234,14 @@ async def test_what_waits_behind_a_long_command_goes_back(tmp_path: Path):
         await leader.dispatch(long, *waiting)
         await leader.until(lambda: len(leader.returned) == 5)
         assert set(leader.returned) == {key_of(task) for task in waiting}
-        assert leader.windows["command"] == 0
+        await leader.until(lambda: leader.windows["command"] == 0)
         await leader.kill(long)
         await leader.until(lambda: leader.ending(key_of(long)))
-        await leader.run(*(a_command("true") for _ in range(10)))
-        assert leader.windows["command"] > 0
+        async with asyncio.timeout(
+            60
+        ):  # it opens when they take less than 50 ms: on a busy machine, not the first ones
+            while not leader.windows["command"]:
+                await leader.run(*(a_command("true") for _ in range(10)))
 
 
 async def until_gone(task: str) -> None:

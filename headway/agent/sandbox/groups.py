@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,7 +86,9 @@ class Groups:
             raise OSError(fault.errno, f"{fault}; free control groups there") from fault
         return Held(group, group.usage(), limits)
 
-    def join(self, held: Held, pid: int, children: Callable[[], set[int]], before: set[int]) -> None:
+    def join(
+        self, held: Held, pid: int, children: Callable[[], set[int]] = set, before: Set[int] = frozenset()
+    ) -> None:
         """Moves a process in that has just been started. On a busy machine it may have forked by now, and even be dead:
         who lost its parent by then is one of our `children`, and was none `before`."""
         self._join(held, pid)
