@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+
 import pytest
 
 from headway.agent.lease import Lease
 from headway.agent.leftovers import session_of
 from headway.agent.logs import FIRST_BYTES, LAST_BYTES, Log
 from headway.agent.outbox import FRAME_BYTES, LOGS_BYTES_MAX, Outbox
+from headway.agent.runners.watcher import Watcher
 from headway.agent.session import websocket_url
 from headway.agent.window import Window, differs
 from headway.wire import FRAME_BYTES_MAX, Ended, Ending, Key, LogChunk, Logs, Returned, Started, encode
@@ -177,3 +181,36 @@ def test_the_session_is_a_websocket_at_the_servers_address():
 
 def test_a_process_that_is_gone_has_no_session():
     assert session_of(2**22 + 1) == 0
+
+
+async def test_what_became_ready_is_not_taken_for_what_has_its_number_now():
+    watcher = Watcher()
+    heard: list[str] = []
+    ends = [os.pipe(), os.pipe()]
+    renewed = asyncio.Event()
+
+    def first(mine: int, other: int) -> None:
+        """Whoever is called first replaces the other's file by one that is silent, under the same number."""
+        if renewed.is_set():
+            heard.append("a file that has nothing to say")
+        renewed.set()
+        watcher.forget(mine)
+        watcher.forget(other)
+        read, write = os.pipe()
+        os.dup2(read, other)
+        silent.extend((read, write))
+        watcher.watch(other, lambda: heard.append("a file that has nothing to say"))
+
+    silent: list[int] = []
+    (one, to_one), (two, to_two) = ends
+    watcher.watch(one, lambda: first(one, two))
+    watcher.watch(two, lambda: first(two, one))
+    os.write(to_one, b".")
+    os.write(to_two, b".")
+    async with asyncio.timeout(5):
+        await renewed.wait()
+        await asyncio.sleep(0)
+    assert heard == []
+    watcher.close()
+    for descriptor in (one, to_one, two, to_two, *silent):
+        os.close(descriptor)

@@ -37,7 +37,8 @@ class Watcher:
         self._epoll.close()
 
     def _ready(self) -> None:
-        for fd, _ in self._epoll.poll(0, READY_MAX):
-            call = self._called.get(fd)  # an earlier call of this round may have forgotten it
-            if call is not None:
+        ready = [(fd, self._called[fd]) for fd, _ in self._epoll.poll(0, READY_MAX)]
+        for fd, call in ready:
+            # An earlier call of this round may have forgotten it, and another file may have its number by now.
+            if self._called.get(fd) is call:
                 call()
