@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 
@@ -34,6 +35,19 @@ def note(path: str, task: str, seconds: float, *, ctx: headway.Context) -> str:
         time.sleep(seconds)
         file.write(f"{ctx.task_id} {ctx.attempt} end {time.monotonic()} {os.getpid()}\n".encode())
     return task
+
+
+@app.task()
+def hold(path: str, seconds: float, *, ctx: headway.Context) -> None:
+    """Holds its task's lock while it runs, and writes if somebody else holds it. The kernel unlocks for the dead."""
+    with open(f"{path}.{ctx.task_id}.lock", "wb") as lock, open(path, "ab", buffering=0) as file:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.write(f"{ctx.task_id} {ctx.attempt} twice\n".encode())
+        file.write(f"{ctx.task_id} {ctx.attempt} begin\n".encode())
+        time.sleep(seconds)
+        file.write(f"{ctx.task_id} {ctx.attempt} end\n".encode())
 
 
 @app.task(retry=headway.Retry(max_attempts=3, initial="10ms"))
