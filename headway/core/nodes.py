@@ -193,6 +193,11 @@ class Nodes:
         self._log.extend(fresh)
         return fresh
 
+    def begin_anew(self) -> None:
+        """Nothing waits any more, so nobody is known to find no room."""
+        for footprint in self._by_number.values():
+            footprint.is_open, footprint.closed_at = True, None
+
     # ── shapes ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def learn(self, number: int, shape: Shape) -> None:

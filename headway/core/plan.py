@@ -145,6 +145,7 @@ class Planner:
 
     def clear(self) -> None:
         """Forgets everything that waits and runs."""
+        self.nodes.begin_anew()
         self.__init__(self.nodes, self.policy, running_on=self._running_on)
 
     # ── what happens around it ────────────────────────────────────────────────────────────────────────────────────

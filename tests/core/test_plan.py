@@ -99,6 +99,20 @@ def test_of_two_due_alike_the_shorter_cap_goes_first():
     assert long
 
 
+def test_a_planner_that_begins_anew_knows_of_nobody_without_room():
+    """A new leadership: what found no room under the last one waited for ever, though the node was empty by then."""
+    cluster = Cluster().node(cpu=500)
+    waiting = cluster.ready(count=3)
+    assert cluster.plan() == waiting[:1]
+    cluster.planner.leave(1, cluster.now)
+    cluster.planner.clear()
+    cluster.running.clear()
+    again = cluster.ready()
+    assert cluster.plan() == []
+    cluster.node(cpu=500)
+    assert cluster.plan() == again
+
+
 def test_an_urgent_task_overtakes_a_normal_one_that_is_due_earlier():
     cluster = Cluster(Policy(promotion_margin_seconds=1)).node(cpu=500)
     cluster.ready(start_by=50.0)
