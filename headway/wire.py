@@ -52,6 +52,8 @@ class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     grace_ms: int
     spec: str
     """The task's stored specification: JSON text, decoded only by the runner (see core.task.Spec)."""
+    profile: str = "trusted"
+    """How closed in a process has to run. An agent that cannot enforce it hands the attempt back."""
 
 
 class Ending(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -115,6 +117,10 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     windows: dict[str, int]
     running: list[Key]
     """All attempts it owns: queued, running, or ended and not acknowledged."""
+    profiles: tuple[str, ...] = ("trusted",)
+    """How closed in it can run processes: trusted, sandboxed, container, hostile."""
+    degraded: dict[str, str] = {}
+    """What it cannot do as well as the profiles promise, and why."""
 
 
 class Ended(msgspec.Struct, tag="ended", frozen=True):

@@ -16,6 +16,7 @@ import secrets
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from pathlib import Path
 from typing import NoReturn
 
@@ -30,6 +31,7 @@ from headway.agent.leftovers import Guardian, kill_leftovers, mark
 from headway.agent.outbox import Outbox
 from headway.agent.ports import FIRST, LAST, Ports
 from headway.agent.sandbox.groups import Groups
+from headway.agent.sandbox.sandboxed import Sandbox
 from headway.agent.session import REFUSALS, Identity, Session
 
 BACKOFF_SECONDS = (0.1, 5.0)
@@ -79,6 +81,10 @@ class AgentSettings:
     labels: dict[str, str] = field(default_factory=dict[str, str])
     cache_bytes: int = CACHE_BYTES_MAX
     """How much of what tasks need is kept here, beyond what is in use."""
+    has_sandbox: bool = True
+    """Whether it makes a sandbox at all; without, it runs trusted tasks only."""
+    shown: tuple[Path, ...] = ()
+    """Directories that sandboxed tasks see besides the machine's programs, read-only."""
     has_cpu_quota: bool = False
     """Whether a task gets no more cpu than it asked for even while there is more."""
 
@@ -100,7 +106,8 @@ class Agent:
     async def _run_alone(self) -> None:
         settings = self._settings
         # Two agents of one name on one machine are told apart by their directory: neither kills the other's.
-        owner = f"{settings.node}@{settings.data_dir.resolve()}"
+        # A digest, because a task can read what is told to the first process of its sandbox.
+        owner = blake2b(f"{settings.node}@{settings.data_dir.resolve()}".encode(), digest_size=16).hexdigest()
         killed = kill_leftovers(owner, self.incarnation)
         if killed:
             _log.warning("killed what an earlier agent of this node left behind", processes=killed)
@@ -114,6 +121,11 @@ class Agent:
         settings = self._settings
         capacity = self._capacity()
         outbox = Outbox()
+        sandbox = self._sandbox()
+        groups = Groups.of(settings.data_dir, has_quota=settings.has_cpu_quota)
+        degraded = dict(groups.degraded)
+        if isinstance(sandbox, str):
+            degraded["sandboxed"] = sandbox
         executor = Executor(
             Offer(
                 kinds=settings.kinds,
@@ -128,7 +140,8 @@ class Agent:
             marker=marker,
             outbox=outbox,
             blobs=Blobs(Cache(settings.data_dir / "blobs", settings.cache_bytes), settings.url, outbox),
-            groups=Groups.of(settings.data_dir, has_quota=settings.has_cpu_quota),
+            groups=groups,
+            sandbox=sandbox if isinstance(sandbox, Sandbox) else None,
             clock=self._clock,
         )
         try:
@@ -136,10 +149,12 @@ class Agent:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(BOOT_SECONDS):
                         await executor.functions_changed.wait()
-            session = Session(self._identity(capacity), executor, outbox, guardian.tell, self._clock)
+            session = Session(self._identity(capacity, degraded), executor, outbox, guardian.tell, self._clock)
             await self._live(session, executor, outbox)
         finally:
             executor.close()
+            if isinstance(sandbox, Sandbox):
+                sandbox.close()
 
     async def _live(self, session: Session, executor: Executor, outbox: Outbox) -> None:
         """Until cancelled; the session goes on while the executor stops, so that the leader hears of it."""
@@ -184,7 +199,21 @@ class Agent:
             return found[: said["gpu"]] if len(found) >= said["gpu"] else [str(n) for n in range(said["gpu"])]
         return gpus.detect() if settings.capacity is None else []
 
-    def _identity(self, capacity: dict[str, int]) -> Identity:
+    def _sandbox(self) -> Sandbox | str | None:
+        """The sandbox for processes, or why there is none; None where there are no processes to run."""
+        settings = self._settings
+        if not settings.kinds - {"function"} or not settings.has_sandbox:
+            return None
+        sandbox = Sandbox.made(settings.data_dir, settings.shown)
+        if isinstance(sandbox, str):
+            _log.warning("this node runs no sandboxed tasks", why=sandbox)
+        elif not sandbox.has_users:
+            _log.warning(
+                "sandboxed tasks run as the agent's user; namespaces alone keep them apart", why="the agent is not root"
+            )
+        return sandbox
+
+    def _identity(self, capacity: dict[str, int], degraded: dict[str, str]) -> Identity:
         settings = self._settings
         return Identity(
             url=settings.url,
@@ -195,6 +224,7 @@ class Agent:
             capacity=capacity,
             labels=dict(settings.labels),
             kinds=sorted(settings.kinds),
+            degraded=degraded,
         )
 
 

@@ -26,7 +26,9 @@ from headway.agent.runners.process import ProcessRunner
 from headway.agent.runners.watcher import Watcher
 from headway.agent.runners.worker_room import Rooms
 from headway.agent.sandbox.groups import Groups
+from headway.agent.sandbox.sandboxed import Sandbox
 from headway.agent.window import LONG_SECONDS, Window, differs
+from headway.core.profiles import SANDBOXED, TRUSTED
 from headway.core.resources import fits, give, how_many_fit, take
 from headway.wire import Assignment, Blob, Bounds, Ending, Granted, Key, Outcome, bounded
 
@@ -72,10 +74,13 @@ class Executor:
         outbox: Outbox,
         blobs: Blobs,
         groups: Groups,
+        sandbox: Sandbox | None = None,
         clock: Callable[[], float],
     ) -> None:
         self._offer = offer
         self._blobs = blobs
+        self.profiles: tuple[str, ...] = (TRUSTED,) if sandbox is None else (TRUSTED, SANDBOXED)
+        """How closed in it can run processes."""
         self._outbox = outbox
         self._clock = clock
         self._loop = asyncio.get_running_loop()
@@ -101,6 +106,7 @@ class Executor:
             lending=Lending(offer.ports, offer.gpus),
             blobs=blobs,
             groups=groups,
+            sandbox=sandbox,
             clock=clock,
             on_end=self._process_ended,
         )
@@ -278,7 +284,8 @@ class Executor:
         self._pump_once()
 
     def _can_ever_run(self, assignment: Assignment) -> bool:
-        offered = assignment.kind in self._offer.kinds and not self._is_stopping
+        offered = assignment.kind in self._offer.kinds and assignment.profile in self.profiles
+        offered = offered and not self._is_stopping
         return offered and fits(assignment.needs, self._offer.capacity)
 
     def _refuse(self, assignments: list[Assignment]) -> None:

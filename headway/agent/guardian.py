@@ -80,10 +80,10 @@ def condemned(mine: bytes, agent: int) -> list[int]:
 
 
 def looked_at(pid: int) -> tuple[bytes, int, int, int, list[bytes]] | None:
-    """State, parent, session, start and environment; None for one that is gone or not our user's. A zombie has no
-    environment, but its session may live."""
+    """State, parent, session, start and environment; None for one that is gone or not our user's (root looks at all:
+    a sandbox's first process is a user of its own). A zombie has no environment, but its session may live."""
     try:
-        if os.stat(f"/proc/{pid}").st_uid != os.getuid():
+        if os.getuid() not in (0, os.stat(f"/proc/{pid}").st_uid):
             return None
         fields = read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
         names = read(f"/proc/{pid}/environ").split(b"\0")

@@ -126,12 +126,13 @@ class Guardian:
 
 
 def _own_processes() -> list[int]:
-    """Processes of our own user."""
+    """Processes of our own user; of root, all: a sandbox's first process is a user of its own."""
+    user = os.getuid()
     found: list[int] = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError):
-                if os.stat(f"/proc/{name}").st_uid == os.getuid():
+                if user == 0 or os.stat(f"/proc/{name}").st_uid == user:
                     found.append(int(name))
     return found
 

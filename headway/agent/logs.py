@@ -63,6 +63,10 @@ class Log:
         self._fresh += self._last[-LAST_BYTES:]
         self._last.clear()
 
+    def so_far(self) -> bytes:
+        """The end of what was written up to now."""
+        return self._tail + self._fresh[-TAIL_BYTES_MAX:]
+
     def tail(self) -> bytes:
         """The end of the log, after `close` and the last `chunks`."""
         return self._tail

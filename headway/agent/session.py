@@ -65,6 +65,7 @@ class Identity:
     capacity: dict[str, int]
     labels: dict[str, str]
     kinds: list[str]
+    degraded: dict[str, str]
 
 
 class NotWelcome(Exception):
@@ -165,6 +166,8 @@ class Session:
             kinds=self._who.kinds,
             windows=self._executor.windows(),
             running=self._executor.keys() + self._outbox.ended_keys(),
+            profiles=self._executor.profiles,
+            degraded=self._who.degraded,
         )
 
     def _welcomed(self, welcome: Welcome, asked_at: float) -> None:

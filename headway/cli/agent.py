@@ -73,6 +73,17 @@ _AGENT = [
     click.option(
         "--cpu-quota", is_flag=True, help="Give tasks no more cpu than they ask for even while there is more."
     ),
+    click.option(
+        "--sandbox/--no-sandbox", "sandbox", default=True, help="Whether it runs sandboxed tasks, if it can (default)."
+    ),
+    click.option(
+        "--show",
+        "shown",
+        multiple=True,
+        type=click.Path(path_type=Path, exists=True, resolve_path=True),
+        metavar="DIR",
+        help="A directory that sandboxed tasks see, read-only.",
+    ),
     click.option("--label", "labels", multiple=True, metavar="K=V", callback=options.pairs, help="A label."),
 ]
 
@@ -111,6 +122,8 @@ def start(
     ports: tuple[int, int] | None,
     labels: dict[str, str],
     cpu_quota: bool,
+    sandbox: bool,
+    shown: tuple[Path, ...],
 ) -> int:
     """Runs an agent until it is told to stop; answers its exit code."""
     from headway.agent.agent import AgentSettings
@@ -142,6 +155,8 @@ def start(
         ports=ports or (FIRST, LAST),
         labels=labels,
         has_cpu_quota=cpu_quota,
+        has_sandbox=sandbox,
+        shown=shown,
     )
     return run_agent(replace(settings, **offer))
 

@@ -18,6 +18,8 @@ from headway.sdk.discovery import discover
 Command = Callable[..., Any]
 """What click calls: it passes everything by name, so no signature survives a decorator."""
 
+PROFILES = ("trusted", "sandboxed", "container", "hostile")
+
 output_option = click.option(
     "-o", "--output", "form", type=click.Choice(FORMATS), help="How to print data (default: for people)."
 )
@@ -55,7 +57,7 @@ def submission_options(command: Command) -> Command:
 
 def wishes(said: dict[str, object]) -> dict[str, object]:
     """Takes the submission options out of `said`, as the keys of a submission."""
-    names = ("tier", "name", "delay_tolerance", "eligible_at", "execution_cap", "cap_grace", "env", "tags")
+    names = ("tier", "profile", "name", "delay_tolerance", "eligible_at", "execution_cap", "cap_grace", "env", "tags")
     taken = {name: said.pop(name) for name in names}
     resources = cast("dict[str, str]", said.pop("resources"))
     taken["retry"] = mentioned(
@@ -120,6 +122,7 @@ def number(text: str) -> int | float | str:
 
 _SUBMISSION = [
     click.option("--tier", help="basic, regular, premium, or what the operator added."),
+    click.option("--profile", type=click.Choice(PROFILES), help="How closed in it runs, if not as its tier says."),
     click.option("--name", help="How lists call it."),
     click.option("--delay-tolerance", metavar="DURATION", help="How late it may start, such as 15m."),
     click.option("--eligible-at", metavar="TIME", callback=moment, help="Not before: RFC 3339, or +15m from now."),

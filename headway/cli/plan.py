@@ -29,6 +29,10 @@ def _wishes(command: Callable[..., Any]) -> Callable[..., Any]:
                 help="Most that a task may ask for, such as memory=4Gi; `none` for no bound.",
             ),
             click.option(
+                "--profiles", metavar="A,B",
+                help="Which profiles its tasks may ask for though their tier's is stricter; `none` for none.",
+            ),
+            click.option(
                 "--admission", type=click.Choice(["warn", "refuse"]),
                 help="What becomes of a task that cannot start within its tolerance.",
             ),
@@ -86,12 +90,14 @@ def _said(
     urgent_share: float | None,
     quota: dict[str, str],
     resource_max: dict[str, str],
+    profiles: str | None,
     admission: str | None,
 ) -> Item:
     """What was said of a plan, laid over what there is."""
     said = options.mentioned(
         urgent_share=urgent_share,
         admission=admission,
+        profiles=[one.strip() for one in profiles.split(",") if one.strip() != "none"] if profiles else None,
         tiers=[one.strip() for one in tiers.split(",")] if tiers else None,
     )
     if tiers == _ALL:

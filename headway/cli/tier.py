@@ -18,7 +18,6 @@ COLUMNS = (
     things.text("price"),
     things.text("profile"),
 )
-PROFILES = ("trusted", "sandboxed", "container", "hostile")
 
 
 @click.group("tier")
@@ -39,7 +38,7 @@ def command() -> None:
 @click.option("--max-cap", metavar="DURATION", help="How long any may ask to run, such as 6h.")
 @click.option("--weight", type=float, help="Its share against other tiers.")
 @click.option("--price", metavar="DECIMAL", help="What one such task costs an hour, such as 0.12.")
-@click.option("--profile", type=click.Choice(PROFILES), help="How closed in its tasks are to run. Not enforced yet.")
+@click.option("--profile", type=click.Choice(options.PROFILES), help="How closed in its tasks run.")
 @options.output_option
 @options.client_options
 def change(

@@ -327,6 +327,11 @@ def _nowhere(shape: Shape, rooms: list[NodeRoom]) -> Blocker:
         return _no_node(what, "start one that does: headway worker MODULE:app", name=shape.function)
     if not able:
         return _no_node(f"no connected node runs a {shape.kind}", "start one: headway agent", name=shape.kind)
+    if shape.function is None:
+        enforcing = [room for room in able if shape.profile in room.profiles]
+        if not enforcing:
+            return _no_profile(shape.profile)
+        able = enforcing
     for name, need in shape.needs.items():
         largest = max(able, key=lambda room: room.capacity.get(name, 0))
         most = largest.capacity.get(name, 0)
@@ -344,6 +349,17 @@ def _nowhere(shape: Shape, rooms: list[NodeRoom]) -> Blocker:
         if not any(holds(constraint, room.labels) for room in able):
             return _no_node(f"no node has {said(constraint)}", "label a node, or ask for less", name=constraint.label)
     return _no_node("no node has all that it needs at once", "ask for less, or add a node that has")
+
+
+def _no_profile(profile: str) -> Blocker:
+    """Fail closed: what has to be shut in does not run where it cannot be."""
+    return Blocker(
+        code="no_profile",
+        message=f"no connected node can run it {profile}",
+        helps=f"`headway doctor` on a node says what {profile} needs there; or, where that is allowed, submit with "
+        "another profile: --profile trusted",
+        name=profile,
+    )
 
 
 def _no_node(message: str, helps: str, *, name: str | None = None) -> Blocker:

@@ -10,6 +10,7 @@ import msgspec
 
 from headway.core.constraints import Constraint, holds
 from headway.core.limits import Concurrency, Rate
+from headway.core.profiles import TRUSTED
 from headway.core.resources import fits, give, how_many_fit
 from headway.core.task import Kind
 
@@ -31,6 +32,8 @@ class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     concurrency: tuple[Concurrency, ...] = ()
     rates: tuple[Rate, ...] = ()
     preemptible: bool = False
+    profile: str = TRUSTED
+    """How closed in a process has to run; a function runs in its worker."""
     hold: tuple[str, ...] = ()
     """The paused names that hold its tasks, as long as they are paused (core/names.py)."""
 
@@ -53,7 +56,7 @@ class NodeRoom:
 
     __slots__ = (
         "_ahead", "_exclusive", "_special", "capacity", "count", "free", "functions", "is_gone", "kept_due",
-        "kept_for", "kept_from", "kinds", "labels", "name", "node", "spread", "windows",
+        "kept_for", "kept_from", "kinds", "labels", "name", "node", "profiles", "spread", "windows",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +69,7 @@ class NodeRoom:
         functions: Iterable[str],
         windows: dict[str, int],
         labels: Mapping[str, str] | None = None,
+        profiles: Iterable[str] = (TRUSTED,),
     ) -> None:
         self.node = node
         self.name = name
@@ -73,6 +77,7 @@ class NodeRoom:
         self.free = dict(capacity)
         self.kinds = frozenset(kinds)
         self.functions = frozenset(functions)
+        self.profiles = frozenset(profiles)
         self.windows = windows
         self.labels = labels or {}
         self.count = 0
@@ -91,7 +96,10 @@ class NodeRoom:
         """Whether the node, were it idle, could run a task of this shape."""
         if shape.kind not in self.kinds or not fits(shape.needs, self.capacity):
             return False
-        if shape.function is not None and shape.function not in self.functions:
+        if shape.function is not None:
+            if shape.function not in self.functions:
+                return False
+        elif shape.profile not in self.profiles:
             return False
         return all(holds(constraint, self.labels) for constraint in shape.constraints)
 

@@ -18,6 +18,7 @@ from headway.core.constraints import Constraint
 from headway.core.lifecycle import Lane
 from headway.core.limits import Concurrency, Rate
 from headway.core.ports import names_of, ports_wanted
+from headway.core.profiles import TRUSTED, Profile, is_looser
 from headway.core.quantity import duration_ms, milli, size_bytes
 from headway.core.refusal import Refused
 from headway.core.terms import NONE, SaidRate, Terms, rates_of, wrong_terms
@@ -86,6 +87,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     exclusive: bool = False
     concurrency: tuple[Concurrency, ...] = ()
     rates: tuple[SaidRate, ...] = ()
+    profile: Profile | None = None
 
 
 class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -111,6 +113,7 @@ class Tier(msgspec.Struct, frozen=True):
     needs: dict[str, int]
     default_cap_ms: int
     max_cap_ms: int
+    profile: Profile = TRUSTED
 
 
 class Admitted(msgspec.Struct, frozen=True, gc=False):
@@ -131,6 +134,10 @@ class Admitted(msgspec.Struct, frozen=True, gc=False):
     function: str | None
     lane: Lane
     terms: Terms
+    profile: Profile
+    """How closed in a process is to run; a function runs in its worker."""
+    is_loosened: bool
+    """Whether it asks for less than its tier's profile."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -162,17 +169,18 @@ def admit(said: Submission, tiers: dict[str, Tier]) -> Admitted | list[Refused]:
     assert isinstance(cap, int)
     assert isinstance(grace, int)
     assert isinstance(needs, tuple)
-    return _admitted(said, tolerance, cap, grace, needs, terms)
+    return _admitted(said, tier, tolerance, cap, grace, needs, terms)
 
 
 def _admitted(
-    said: Submission, tolerance: int, cap: int, grace: int, needs: tuple[tuple[str, int], ...], terms: Terms
+    said: Submission, tier: Tier, tolerance: int, cap: int, grace: int, needs: tuple[tuple[str, int], ...], terms: Terms
 ) -> Admitted:
     kind: Kind = "function" if said.function is not None else "script" if said.script is not None else "command"
     ports = names_of(said.resources["ports"]) if "ports" in said.resources else []
     spec = Spec(
         said.command, said.script, said.function, said.args, said.kwargs, said.env, said.retry, said.tags, ports
     )
+    profile = TRUSTED if kind == "function" else said.profile or tier.profile
     return Admitted(
         name=said.name if said.name is not None else _default_name(said),
         kind=kind,
@@ -189,6 +197,8 @@ def _admitted(
         function=said.function,
         lane=lane_of(said.off_peak, tolerance),
         terms=terms,
+        profile=profile,
+        is_loosened=kind != "function" and is_looser(profile, tier.profile),
     )
 
 
@@ -223,6 +233,8 @@ def _wrong_shape(said: Submission) -> list[Refused]:
         wrong.append(Refused("name", f"expected 1 to {NAME_CHARS_MAX} letters, digits or any of ._:/@+- and spaces"))
     if said.function is not None and (len(said.function) > FUNCTION_CHARS_MAX or not _is_function(said.function)):
         wrong.append(Refused("function", 'expected "package.module:function"'))
+    if said.function is not None and said.profile is not None:
+        wrong.append(Refused("profile", "a function runs in its worker, with the rights of whoever started that"))
     if said.function is None and said.kwargs:
         wrong.append(Refused("kwargs", "only a function takes kwargs"))
     if said.command is not None or said.script is not None:

@@ -12,6 +12,7 @@ from typing import Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from headway.core.profiles import Profile
 from headway.core.quantity import duration_ms
 from headway.core.refusal import Refused
 from headway.core.task import NAME_CHARS_MAX, Duration
@@ -19,7 +20,6 @@ from headway.gateway.amounts import Said, integers
 from headway.store.accounts import Admission, PlanChange, PoolChange, TenantChange, TierChange
 
 Role = Literal["client", "admin", "node"]
-Profile = Literal["trusted", "sandboxed", "container", "hostile"]
 Resources = dict[str, Said]
 
 TIERS_MAX = 1000
@@ -63,6 +63,7 @@ class PlanPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     quota: Resources | UnsetType = UNSET
     resource_max: Resources | UnsetType | None = UNSET
     admission: Admission | UnsetType = UNSET
+    profiles: list[Profile] | UnsetType = UNSET
 
     def change(self) -> PlanChange | list[Refused]:
         """What it changes, or everything that is wrong with it."""
@@ -80,6 +81,7 @@ class PlanPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             quota={} if quota is None else quota,
             resource_max=resource_max,
             admission=self.admission,
+            profiles=self.profiles if self.profiles is UNSET else sorted(set(self.profiles)),
         )
 
 

@@ -31,6 +31,7 @@ class Limits(msgspec.Struct, frozen=True):
     quota: dict[str, int | float]
     resource_max: dict[str, int | float] | None
     admission: str
+    profiles: list[str]
 
 
 class PlanView(Limits, frozen=True, kw_only=True):
@@ -52,8 +53,6 @@ class TierView(msgspec.Struct, frozen=True):
     price: Decimal
     """Of one task for an hour, in no currency; a text, so that no reader rounds it."""
     profile: str
-    profile_enforced: bool
-    """Whether anything holds tasks to the profile. Nothing does yet."""
     changed_at: datetime
 
 
@@ -122,7 +121,7 @@ def limits(plan: Plan) -> Limits:
     """What a plan allows, without what only its administrators need."""
     most = None if plan.resource_max is None else written(plan.resource_max)
     tiers = None if plan.tiers is None else list(plan.tiers)
-    return Limits(tiers, plan.urgent_share, written(plan.quota), most, plan.admission)
+    return Limits(tiers, plan.urgent_share, written(plan.quota), most, plan.admission, list(plan.profiles))
 
 
 def plan_view(plan: Plan) -> PlanView:
@@ -141,7 +140,6 @@ def tier_view(tier: TierRow) -> TierView:
         weight=tier.weight,
         price=tier.price,
         profile=tier.profile,
-        profile_enforced=False,
         changed_at=tier.changed_at,
     )
 

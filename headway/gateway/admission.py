@@ -21,8 +21,8 @@ from headway.gateway.issuing import Issuing
 from headway.gateway.known_nodes import KnownNodes
 from headway.gateway.lateness import Warning, late, refusal
 from headway.gateway.problems import Problem
-from headway.gateway.within_plan import Verdict, bounds_tasks, within
-from headway.store.accounts import AccountStore, Plan, PolicyRows
+from headway.gateway.within_plan import Verdict, bounds_tasks, permitted, within
+from headway.store.accounts import AccountStore, Plan, PolicyRows, TierRow
 from headway.store.blobs import BlobStore, slice_start
 from headway.store.database import GONE
 from headway.store.rows import NewTask, Template
@@ -41,7 +41,7 @@ AHEAD_MAX = timedelta(days=3653)
 _log = structlog.get_logger("headway.gateway")
 
 _Hold = tuple[str, ...]
-_ShapeInputs = tuple[str, tuple[tuple[str, int], ...], str, str | None, Terms, _Hold]
+_ShapeInputs = tuple[str, tuple[tuple[str, int], ...], str, str | None, Terms, str, _Hold]
 
 
 class Admission:
@@ -99,13 +99,14 @@ class Admission:
         self._seen = max(self._seen, changes)
         if fresh is not None and (self._policy is None or fresh.version > self._policy.version):
             self._policy = fresh
-            self._tiers = {t.name: Tier(t.name, t.needs, t.default_cap_ms, t.max_cap_ms) for t in fresh.tiers.values()}
+            self._tiers = {t.name: _tier(t) for t in fresh.tiers.values()}
             self._paused = by_tenant(fresh.paused_names)
 
     async def admit(self, caller: Caller, said: Sequence[Submission]) -> list[NewTask | Problem | list[Refused]]:
         """Each submission as a row to store, or what is wrong with it, or why it is too much now."""
         plan = await self._plan_of(caller.tenant)
         verdicts = _soon_enough([admit(one, self._tiers) for one in said], datetime.now(UTC) + AHEAD_MAX)
+        verdicts = [permitted(plan, caller.role, verdict) for verdict in verdicts]
         if bounds_tasks(plan):
             verdicts = [within(plan, one, verdict) for one, verdict in zip(said, verdicts, strict=True)]
         verdicts = await self._nodes.judged(said, verdicts)
@@ -161,7 +162,7 @@ class Admission:
             common = (
                 one.kind, one.needs, one.tier, one.function, one.script, one.script_path, one.eligible_at,
                 one.delay_tolerance_ms, one.execution_cap_ms, one.cap_grace_ms, one.max_attempts,
-                one.lane, one.terms, hold,
+                one.lane, one.terms, one.profile, hold,
             )  # fmt: skip
             template = alike.get(common)
             if template is None:
@@ -190,7 +191,7 @@ class Admission:
         )
 
     def _shape(self, one: Admitted, hold: _Hold) -> int:
-        inputs = (one.kind, one.needs, one.tier, one.function, one.terms, hold)
+        inputs = (one.kind, one.needs, one.tier, one.function, one.terms, one.profile, hold)
         known = self._numbers.get(inputs)
         if known is None:
             known, body = number_of(_shape(one, hold))
@@ -229,8 +230,13 @@ def _shape(one: Admitted, hold: _Hold) -> Shape:
         exclusive=terms.exclusive,
         concurrency=terms.concurrency,
         rates=terms.rates,
+        profile=one.profile,
         hold=hold,
     )
+
+
+def _tier(row: TierRow) -> Tier:
+    return Tier(row.name, row.needs, row.default_cap_ms, row.max_cap_ms, row.profile)
 
 
 def _soon_enough(verdicts: list[Verdict], latest: datetime) -> list[Verdict]:

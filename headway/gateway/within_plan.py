@@ -26,6 +26,15 @@ def within(plan: Plan, said: Submission, verdict: Verdict) -> Verdict:
     return wrong or verdict
 
 
+def permitted(plan: Plan, role: str, verdict: Verdict) -> Verdict:
+    """The verdict on a task, with a refusal of what it may not do outside its tier's profile."""
+    if isinstance(verdict, list) or not verdict.is_loosened or role == "admin" or verdict.profile in plan.profiles:
+        return verdict
+    what = f"the profile of tier {verdict.tier} is stricter, and plan {plan.name} does not let tasks be"
+    who = "an administrator may say so, or allow it: headway plan set"
+    return [Refused("profile", f"{what} {verdict.profile}; {who} {plan.name} --profiles {verdict.profile}")]
+
+
 def _too_much(plan: Plan, admitted: Admitted) -> Iterator[Refused]:
     """What the task asks for beyond what one task may; and what would wait for ever, for the plan never has so much."""
     for name, amount in admitted.needs:

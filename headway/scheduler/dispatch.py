@@ -167,9 +167,19 @@ class Dispatching:
             placement = placements[one.tenant, one.id]
             holding = Holding(one.attempt, one.claims, placement.key, placement.express, now + one.cap_ms / 1000)
             self._books.enter(one.node, (one.tenant, one.id), holding)
-            needs = self._planner.nodes.shape(placement.key.shape).needs
+            shape = self._planner.nodes.shape(placement.key.shape)
             assignments.append(
-                Assignment(one.tenant, one.id, one.attempt, one.kind, needs, one.cap_ms, one.grace_ms, one.spec)
+                Assignment(
+                    one.tenant,
+                    one.id,
+                    one.attempt,
+                    one.kind,
+                    shape.needs,
+                    one.cap_ms,
+                    one.grace_ms,
+                    one.spec,
+                    shape.profile,
+                )
             )
         session.send(Dispatch(assignments))
 

@@ -313,6 +313,7 @@ class Leader:
                 functions=hello.functions,
                 windows=hello.windows,
                 labels=hello.labels,
+                profiles=hello.profiles,
             ),
             self._now(),
         )

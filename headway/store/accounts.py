@@ -14,6 +14,7 @@ import asyncpg
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from headway.core.profiles import Profile
 from headway.core.refusal import Refused
 from headway.store.database import Database, Row
 from headway.store.statements import statements
@@ -36,6 +37,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Most that one task may ask for; None: no bound."""
     admission: Admission
     """What becomes of a task that cannot start within its tolerance."""
+    profiles: tuple[Profile, ...]
+    """Which its tasks may ask for though their tier's is stricter."""
     created_at: datetime
     changed_at: datetime
 
@@ -61,8 +64,8 @@ class TierRow(msgspec.Struct, frozen=True):
     weight: float
     price: Decimal
     """Of one task for an hour, in no currency."""
-    profile: str
-    """How closed in its tasks are to run: kept, and not yet enforced by anything."""
+    profile: Profile
+    """How closed in its tasks run."""
     changed_at: datetime
 
 
@@ -115,6 +118,7 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     quota: dict[str, int] | UnsetType = UNSET
     resource_max: dict[str, int] | UnsetType | None = UNSET
     admission: Admission | UnsetType = UNSET
+    profiles: list[Profile] | UnsetType = UNSET
 
 
 class TierChange(msgspec.Struct, frozen=True, kw_only=True):

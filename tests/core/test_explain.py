@@ -54,6 +54,16 @@ def test_a_label_that_no_node_has_is_named():
     assert why(cluster, picky).message == "no node has zone in b, c"
 
 
+def test_what_must_be_shut_in_waits_where_that_cannot_be_and_says_so():
+    cluster = Cluster().node(1)
+    closed = Shape("command", {"cpu": 1}, "basic", profile="sandboxed")
+    cluster.ready(closed)
+    assert cluster.plan() == []
+    told = why(cluster, closed)
+    assert (told.code, told.blockers[0].name) == ("no_profile", "sandboxed")
+    assert "headway doctor" in told.helps[0]
+
+
 def test_without_room_the_nearest_node_and_the_place_in_line_are_told():
     cluster = Cluster().node(1, cpu=700).node(2, cpu=900)
     cluster.ready(SMALL, count=5)

@@ -216,7 +216,20 @@ async def a_leader(**switches: object):
         await leader.vanish()
 
 
-def settings(leader: FakeLeader, data_dir: Path, *, app: str | None = None, workers: int = 2, **capacity: int):
+def sandboxed(assignment: Assignment) -> Assignment:
+    return msgspec.structs.replace(assignment, profile="sandboxed")
+
+
+def settings(
+    leader: FakeLeader,
+    data_dir: Path,
+    *,
+    app: str | None = None,
+    workers: int = 2,
+    sandbox: bool = False,
+    shown: tuple[Path, ...] = (),
+    **capacity: int,
+):
     return AgentSettings(
         url=f"http://127.0.0.1:{leader.port}",
         key="node-key",
@@ -226,6 +239,8 @@ def settings(leader: FakeLeader, data_dir: Path, *, app: str | None = None, work
         app=app,
         workers=workers,
         capacity={"cpu": 4000} | capacity,
+        has_sandbox=sandbox,
+        shown=shown,
     )
 
 

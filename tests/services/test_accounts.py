@@ -224,7 +224,7 @@ async def test_a_paused_tenants_tasks_are_accepted_and_wait(town: Town):
 @pytest.mark.parametrize("price", ["0.123456", "1000000000", "0"])
 async def test_a_price_is_kept_to_the_last_decimal(town: Town, price: str):
     kept = (await town.admin.put("/v1/tiers/basic", json={"price": price})).json()
-    assert (kept["price"], kept["profile"], kept["profile_enforced"]) == (price, "trusted", False)
+    assert (kept["price"], kept["profile"]) == (price, "sandboxed")
 
 
 @pytest.mark.parametrize(
@@ -242,6 +242,22 @@ async def test_a_price_is_kept_to_the_last_decimal(town: Town, price: str):
 )
 async def test_a_price_or_profile_that_is_none_is_refused(town: Town, said: dict[str, object], path: str):
     assert paths(await town.admin.put("/v1/tiers/basic", json=said)) == [path]
+
+
+async def test_a_looser_profile_than_the_tiers_takes_an_administrator_or_a_plan_that_permits_it(town: Town):
+    trusted = {**TRUE, "profile": "trusted"}
+    assert (await town.admin.post("/v1/plans", json={"name": "open"})).json()["profiles"] == []
+    await town.admin.post("/v1/tenants", json={"name": "acme", "plan": "open"})
+    acme = await town.client(tenant="acme")
+    refused = await acme.post("/v1/tasks", json=trusted)
+    assert (refused.status_code, paths(refused)) == (422, ["profile"])
+    assert "headway plan set open --profiles trusted" in refused.json()["errors"][0]["message"]
+    assert (await town.admin.post("/v1/tasks", json=trusted)).status_code == 201
+    assert (await acme.post("/v1/tasks", json={**TRUE, "profile": "hostile"})).status_code == 201, "it is stricter"
+    await town.admin.patch("/v1/plans/open", json={"profiles": ["trusted"]})
+    assert (await acme.post("/v1/tasks", json=trusted)).status_code == 201
+    call = await acme.post("/v1/tasks", json={"function": "shop:charge", "profile": "trusted"})
+    assert paths(call) == ["profile"], "a function runs in its worker"
 
 
 async def test_a_change_of_a_tier_is_heeded_by_every_running_server(town: Town, database_url: str, tmp_path: Path):

@@ -126,7 +126,7 @@ def test_a_tier_is_made_and_changed(headway: Headway):
     assert tier["resources"] == {"cpu": 0.5, "memory": 4 * 2**30}
     assert (tier["default_cap"], tier["max_cap"], tier["weight"]) == (1800.0, 21600.0, 2.0)
     (row,) = [line for line in headway("tier", "list").out.splitlines() if line.startswith("large")]
-    assert row.split() == ["large", "cpu=0.5,memory=4Gi", "30m", "6h", "2.0", "0", "trusted"]
+    assert row.split() == ["large", "cpu=0.5,memory=4Gi", "30m", "6h", "2.0", "0", "sandboxed"]
     said = headway("tier", "set", "large", "--cpu", "many")
     assert said.code == 2
     assert "resources.cpu" in said.err
@@ -135,7 +135,7 @@ def test_a_tier_is_made_and_changed(headway: Headway):
 def test_a_tier_has_a_price_and_a_profile(headway: Headway):
     assert headway("tier", "set", "basic", "--price", "0.10", "--profile", "hostile").code == 0
     tier = json.loads(headway("tier", "show", "basic", "-o", "json").out)
-    assert (tier["price"], tier["profile"], tier["profile_enforced"]) == ("0.10", "hostile", False)
+    assert (tier["price"], tier["profile"]) == ("0.10", "hostile")
     assert headway("tier", "set", "basic", "--price", "-1").code == 2
     assert headway("tier", "set", "basic", "--profile", "open").code == 2
 

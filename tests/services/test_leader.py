@@ -50,7 +50,7 @@ class RawAgent:
         await self.say(
             Hello(
                 wire.PROTOCOL, name, incarnation, home, {"cpu": 1000, "memory": 2**30}, {}, [], ["command"],
-                {"command": 0}, running or [],
+                {"command": 0}, running or [], ("trusted", "sandboxed"),
             )
         )  # fmt: skip
         async with asyncio.timeout(SECONDS):

@@ -80,7 +80,7 @@ async def test_a_claim_tells_the_name(shop: Shop):
 async def test_a_tier_keeps_its_price_to_the_last_decimal_and_its_profile(accounts: AccountStore):
     tier = await accounts.tier("basic")
     assert tier is not None
-    assert (tier.price, tier.profile) == (0, "trusted")
+    assert (tier.price, tier.profile) == (0, "sandboxed")
     await accounts.keep_tier("basic", TierChange(price=Decimal("0.123456"), profile="hostile"))
     await accounts.keep_tier("basic", TierChange(weight=3))
     tier = await accounts.tier("basic")

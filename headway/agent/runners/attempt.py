@@ -13,6 +13,7 @@ from headway.agent.plain import plain
 from headway.agent.runners.spawn import Pid
 from headway.agent.sandbox.cgroups import Group
 from headway.agent.sandbox.groups import Held
+from headway.agent.sandbox.sandboxed import Cell
 from headway.agent.transfer import TransferFault
 from headway.wire import Assignment, Ending, Key, Outcome
 
@@ -38,6 +39,7 @@ class Attempt:
     __slots__ = (
         "assignment",
         "began",
+        "cell",
         "directory",
         "gpus",
         "held",
@@ -48,6 +50,7 @@ class Attempt:
         "pipe",
         "ports",
         "preparing",
+        "script",
         "stop",
         "timer",
         "words",
@@ -59,8 +62,11 @@ class Attempt:
         self.began = began
         self.pid = Pid(0)
         self.held: Held | None = None
+        self.cell: Cell | None = None
         self.pidfd = -1
         self.pipe = -1
+        self.script: str | None = None
+        """Where its script is, if it is one and it has come."""
         self.ports: list[int] = []
         self.gpus: list[str] = []
         self.directory = ""

@@ -18,9 +18,10 @@ POOL_MAX = 256
 class Directories:
     """The working directories under `root`; what an earlier agent left there is removed first."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, mode: int = 0o700) -> None:
         shutil.rmtree(root, ignore_errors=True)
-        root.mkdir(mode=0o700, parents=True)
+        root.mkdir(parents=True)
+        root.chmod(mode)
         self._root = root
         self._made = 0
         self._empty: list[str] = []
@@ -47,6 +48,7 @@ class Directories:
 
 def _is_fresh(path: str) -> bool:
     try:
-        return stat.S_IMODE(os.lstat(path).st_mode) == 0o700 and not os.listdir(path)
+        is_private = stat.S_IMODE(os.lstat(path).st_mode) == 0o700
+        return is_private and not os.listdir(path) and not os.listxattr(path)
     except OSError:
         return False

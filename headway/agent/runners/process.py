@@ -7,14 +7,12 @@ reported, its process group is dead, its orphans are killed and its directory is
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import os
 import resource
 import select
 import signal
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -22,21 +20,22 @@ import structlog
 
 from headway.agent.blobs import Blobs
 from headway.agent.cache import Name
-from headway.agent.leftovers import MARKER, kill_attempts, kill_group
+from headway.agent.leftovers import kill_attempts, kill_group
+from headway.agent.logs import Log
 from headway.agent.outbox import Outbox
-from headway.agent.runners import scripts
 from headway.agent.runners.attempt import Attempt, decode, ended, faulty, not_fetched
 from headway.agent.runners.directories import Directories
 from headway.agent.runners.lending import Lending
 from headway.agent.runners.orphans import Orphans, reap_group
-from headway.agent.runners.output import OUTPUT, output
-from headway.agent.runners.spawn import DEFAULT_PATH, NotSpawned, Pid, spawn
+from headway.agent.runners.output import output
+from headway.agent.runners.spawn import NotSpawned, Pid
+from headway.agent.runners.starting import Starting
 from headway.agent.runners.verdict import CODES, out_of_memory, verdict, why
 from headway.agent.runners.watcher import Watcher
 from headway.agent.sandbox.cgroups import Usage
 from headway.agent.sandbox.groups import Groups, summed
+from headway.agent.sandbox.sandboxed import Sandbox
 from headway.agent.transfer import TransferFault
-from headway.core.context import idempotency_key
 from headway.wire import Assignment, Bounds, Ending, Key, Outcome, bounded
 
 READ_BYTES = 64 * 1024
@@ -64,6 +63,7 @@ class ProcessRunner:
         lending: Lending,
         blobs: Blobs,
         groups: Groups,
+        sandbox: Sandbox | None,
         clock: Callable[[], float],
         on_end: Callable[[Assignment, Ending], None],
     ) -> None:
@@ -75,14 +75,15 @@ class ProcessRunner:
         self._clock = clock
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
-        self._directories = Directories(data_dir / "attempts")
+        self._starting = Starting(
+            marker=marker,
+            directories=Directories(data_dir / "attempts"),
+            lending=lending,
+            sandbox=sandbox,
+            clock=clock,
+        )
         self._orphans = Orphans(marker, watcher, clock)
         self._marker = marker
-        self._environ = {
-            "PATH": os.environ.get("PATH", DEFAULT_PATH),
-            "LANG": os.environ.get("LANG", "C.UTF-8"),
-            MARKER: marker,
-        }
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._attempts: dict[Key, Attempt] = {}
         self._pids: dict[int, Attempt] = {}
@@ -153,6 +154,7 @@ class ProcessRunner:
         for attempt in list(self._pids.values()):
             if select.select([attempt.pidfd], [], [], CLOSE_SECONDS)[0]:
                 self._reap(attempt)
+                self._starting.end(attempt)
         self._orphans.close()
         self._groups.close()
         os.close(self._null)
@@ -176,13 +178,13 @@ class ProcessRunner:
         return refusal is None
 
     def _spawn(self, attempt: Attempt, argv: list[str]) -> None:
-        attempt.directory = self._directories.take()
+        self._starting.prepare(attempt)
         attempt.pipe, write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(attempt.pipe, False)
         before = self._orphans.children()
         try:
             attempt.held = self._groups.take(attempt.assignment.needs)
-            pid = spawn(argv, self._environment(attempt), attempt.directory, {0: self._null, 1: write, 2: write})
+            pid = self._starting.spawn(attempt, argv, {0: self._null, 1: write, 2: write})
         finally:
             os.close(write)
         if isinstance(pid, NotSpawned):
@@ -190,6 +192,7 @@ class ProcessRunner:
             return
         if attempt.held is not None:
             self._groups.join(attempt.held, pid, self._orphans.children, before)
+        self._starting.release(attempt)
         attempt.pid, attempt.pidfd = pid, _opened(pid)
         self._pids[pid] = attempt
         self._watcher.watch(attempt.pidfd, lambda: self._exited(attempt))
@@ -208,7 +211,7 @@ class ProcessRunner:
                 attempt.preparing = asyncio.ensure_future(self._prepare(attempt, wanted))
                 return None
             attempt.lent.append(wanted)
-        return scripts.argv(self._blobs.path(wanted)) + words.args
+        return self._starting.argv(attempt, self._blobs.path(wanted))
 
     async def _prepare(self, attempt: Attempt, wanted: Name) -> None:
         """Fetches what is not here, and goes on."""
@@ -220,25 +223,6 @@ class ProcessRunner:
             self._end(attempt, not_fetched(attempt, wanted.digest, fault))
         except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
             self._end(attempt, faulty(attempt, fault))
-
-    def _environment(self, attempt: Attempt) -> dict[str, str]:
-        assignment, directory = attempt.assignment, attempt.directory
-        left = assignment.cap_ms / 1000 - attempt.ran(self._clock())
-        deadline = datetime.now(UTC) + timedelta(seconds=left)
-        return {
-            **self._environ,
-            "HOME": directory,
-            "TMPDIR": directory,
-            **attempt.words.env,
-            "HEADWAY_TASK_ID": str(assignment.task),
-            "HEADWAY_ATTEMPT": str(assignment.attempt),
-            "HEADWAY_IDEMPOTENCY_KEY": idempotency_key(assignment.tenant, assignment.task),
-            "HEADWAY_DEADLINE": deadline.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            "HEADWAY_OUTPUT": f"{directory}/{OUTPUT}",
-            "HEADWAY_TMP": directory,
-            **self._lending.variables(attempt),
-            MARKER: self._marker,
-        }
 
     def _announce_later(self, attempt: Attempt) -> None:
         if not self._unannounced:
@@ -310,8 +294,7 @@ class ProcessRunner:
         attempt.timer.cancel()
         grace_ms = min(attempt.assignment.grace_ms, grace_ms_max)
         attempt.timer = self._loop.call_later(grace_ms / 1000, self._force, attempt)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(attempt.pid, signal.SIGTERM)
+        self._starting.ask_to_end(attempt)
 
     def _force(self, *attempts: Attempt) -> None:
         """Kills everything of attempts: their groups at once, then their sessions and what carries their names."""
@@ -329,7 +312,19 @@ class ProcessRunner:
         self._groups.sweep()
 
     def _exited(self, attempt: Attempt) -> None:
-        """A process is dead. Whatever goes wrong from here on, its attempt ends once and its room is free."""
+        """A process is dead. What it leaves in its sandbox dies with it, and is waited for."""
+        remains = self._starting.remains(attempt)
+        if remains < 0 or select.select([remains], [], [], 0)[0]:
+            self._gone(attempt, remains)
+            return
+        self._watcher.forget(attempt.pidfd)
+        self._watcher.watch(remains, lambda: self._gone(attempt, remains))
+
+    def _gone(self, attempt: Attempt, remains: int) -> None:
+        """Everything is dead. Whatever goes wrong from here on, its attempt ends once and its room is free."""
+        if remains >= 0:
+            self._watcher.forget(remains)
+            os.close(remains)
         try:
             ending = self._buried(attempt)
         except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
@@ -344,6 +339,9 @@ class ProcessRunner:
         self._drain(attempt)
         usage = self._give_group(attempt)
         outcome, code, message = verdict(status, attempt.stop, attempt.assignment.cap_ms)
+        if attempt.stop is None and (wrong := self._starting.wrong(attempt, status)) is not None:
+            attempt.log = Log()  # all that was said is bubblewrap's
+            return ended(attempt, wrong.outcome, "spawn_failed", wrong.message)
         if usage is not None and usage.oom_kills and outcome is Outcome.FAILED:
             code, message = "oom", out_of_memory(attempt.assignment.needs)
         if code == "signalled" and status == -signal.SIGKILL and self._clock() >= self.owned_until:
@@ -410,8 +408,7 @@ class ProcessRunner:
         self._lending.give(attempt)
         try:
             self._give_group(attempt)
-            if attempt.directory:
-                self._directories.give(attempt.directory)
+            self._starting.finish(attempt)
             self._orphans.take(self.is_known, self._is_live)
         except Exception:  # noqa: BLE001  see above
             _log.exception("could not tidy up after an attempt", task=attempt.assignment.task)

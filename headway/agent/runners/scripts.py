@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def argv(path: Path) -> list[str]:
-    """What to execute for the script in this file."""
+def argv(path: Path, shown_as: str) -> list[str]:
+    """What to execute for the script in this file, where it is shown."""
     with path.open("rb") as body:
         has_interpreter = body.read(2) in (b"#!", b"\x7fE")
-    return [str(path)] if has_interpreter else ["/bin/sh", str(path)]
+    return [shown_as] if has_interpreter else ["/bin/sh", shown_as]

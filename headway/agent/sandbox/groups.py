@@ -126,7 +126,7 @@ class Groups:
         """With its descendants, as far as they are not in: what a process of the group forks is in it."""
         with contextlib.suppress(ProcessLookupError):  # it is dead already
             held.group.add(pid)
-        if children := _children(pid):
+        if children := children_of(pid):
             inside = set(held.group.pids())
             for child in children:
                 if child not in inside:
@@ -190,7 +190,8 @@ def _less_bytes(now: int | None, before: int | None) -> int | None:
     return None if now is None else max(0, now - (before or 0))
 
 
-def _children(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
+    """The processes that a process started and that are still its own."""
     try:
         with open(f"/proc/{pid}/task/{pid}/children", "rb") as file:
             return [int(word) for word in file.read().split()]

@@ -37,9 +37,9 @@ returning to_json(t)
 
 -- name: create_plan
 -- What the JSON does not mention bounds nothing.
-insert into plan as p (name, tiers, urgent_share, quota, resource_max, admission)
+insert into plan as p (name, tiers, urgent_share, quota, resource_max, admission, profiles)
 select $1, n.tiers, coalesce(n.urgent_share, 0.25), coalesce(n.quota, '{}'), n.resource_max,
-       coalesce(n.admission, 'warn')
+       coalesce(n.admission, 'warn'), coalesce(n.profiles, '{}')
 from json_populate_record(null::plan, $2) as n
 on conflict do nothing
 returning to_json(p)
@@ -53,8 +53,8 @@ select to_json(p) from plan p where name = $1
 -- name: change_plan
 -- What the JSON does not mention stays.
 update plan as p
-set (tiers, urgent_share, quota, resource_max, admission, changed_at) = (
-    select n.tiers, n.urgent_share, n.quota, n.resource_max, n.admission, clock_now()
+set (tiers, urgent_share, quota, resource_max, admission, profiles, changed_at) = (
+    select n.tiers, n.urgent_share, n.quota, n.resource_max, n.admission, n.profiles, clock_now()
     from json_populate_record(p, $2) as n)
 where p.name = $1
 returning to_json(p)
@@ -80,7 +80,7 @@ returning to_json(t)
 insert into tier as t (name, needs, default_cap_ms, max_cap_ms, weight, price, profile)
 select $1, n.needs, coalesce(n.default_cap_ms, least(30 * 60000, n.max_cap_ms)),
        coalesce(n.max_cap_ms, greatest(6 * 60 * 60000, n.default_cap_ms)),
-       coalesce(n.weight, 1), coalesce(n.price, 0), coalesce(n.profile, 'trusted')
+       coalesce(n.weight, 1), coalesce(n.price, 0), coalesce(n.profile, 'sandboxed')
 from json_populate_record(null::tier, $2) as n
 where n.needs is not null and not exists (select from tier o where o.name = $1)
 returning to_json(t)

@@ -1,0 +1,145 @@
+"""How an attempt is started under its profile: what is executed, in which environment, behind which walls."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from headway.agent.leftovers import MARKER
+from headway.agent.runners import scripts
+from headway.agent.runners.attempt import Attempt
+from headway.agent.runners.directories import Directories
+from headway.agent.runners.lending import Lending
+from headway.agent.runners.output import OUTPUT
+from headway.agent.runners.spawn import DEFAULT_PATH, NotSpawned, Pid, spawn
+from headway.agent.sandbox.sandboxed import SCRIPT, Sandbox
+from headway.agent.sandbox.view import WORKSPACE
+from headway.core.context import idempotency_key
+from headway.core.profiles import SANDBOXED, TRUSTED
+
+
+class Starting:
+    """Starts attempts, in a sandbox those that have to be."""
+
+    def __init__(
+        self,
+        *,
+        marker: str,
+        directories: Directories,
+        lending: Lending,
+        sandbox: Sandbox | None,
+        clock: Callable[[], float],
+    ) -> None:
+        self._marker = marker
+        self._directories: dict[str, Directories] = {TRUSTED: directories}
+        if sandbox is not None:
+            self._directories[SANDBOXED] = Directories(sandbox.place / "attempts", mode=0o711)
+        self._lending = lending
+        self._sandbox = sandbox
+        self._clock = clock
+        self._environ = {
+            "PATH": os.environ.get("PATH", DEFAULT_PATH),
+            "LANG": os.environ.get("LANG", "C.UTF-8"),
+        }
+
+    def argv(self, attempt: Attempt, script: Path) -> list[str]:
+        """What to execute of a script that is in this file."""
+        attempt.script = str(script)
+        shown_as = attempt.script if attempt.assignment.profile == TRUSTED else SCRIPT
+        return [*scripts.argv(script, shown_as), *attempt.words.args]
+
+    def prepare(self, attempt: Attempt) -> None:
+        """Gives it a directory. Raises OSError."""
+        attempt.directory = self._directories[attempt.assignment.profile].take()
+
+    def spawn(self, attempt: Attempt, argv: list[str], fds: dict[int, int]) -> Pid | NotSpawned:
+        """Starts it with these descriptors. Raises OSError."""
+        match attempt.assignment.profile, self._sandbox:
+            case profile, _ if profile == TRUSTED:
+                mine = {**self._variables(attempt, attempt.directory), MARKER: self._marker}
+                private = {"HOME": attempt.directory, "TMPDIR": attempt.directory}
+                environ = {**self._environ, **private, **attempt.words.env, **mine}
+                return spawn(argv, environ, attempt.directory, fds)
+            case profile, Sandbox() as sandbox if profile == SANDBOXED:
+                return self._spawn_sandboxed(sandbox, attempt, argv, fds)
+            case profile, _:
+                raise AssertionError(f"the executor took an attempt that has to be {profile}")
+
+    def _spawn_sandboxed(
+        self, sandbox: Sandbox, attempt: Attempt, argv: list[str], fds: dict[int, int]
+    ) -> Pid | NotSpawned:
+        attempt.cell = sandbox.take()
+        mine = self._variables(attempt, WORKSPACE)
+        mark = {MARKER: self._marker, **{name: mine[name] for name in ("HEADWAY_TASK_ID", "HEADWAY_ATTEMPT")}}
+        launch = sandbox.launch(
+            attempt.cell,
+            argv,
+            {**sandbox.environment(), **attempt.words.env, **mine},
+            attempt.directory,
+            mark=mark,
+            script=attempt.script,
+        )
+        if isinstance(launch, NotSpawned):
+            return launch
+        try:
+            return spawn(launch.argv, launch.environ, "/", {**fds, **launch.fds})
+        finally:
+            launch.close()
+
+    def release(self, attempt: Attempt) -> None:
+        """Its limits hold: what waits for them may begin."""
+        if attempt.cell is not None and self._sandbox is not None:
+            self._sandbox.release(attempt.cell)
+
+    def ask_to_end(self, attempt: Attempt) -> None:
+        """SIGTERM to everything that is in its process group."""
+        if attempt.cell is not None and self._sandbox is not None:
+            self._sandbox.asks(attempt.pid)
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(attempt.pid, signal.SIGTERM)
+
+    def wrong(self, attempt: Attempt, status: int) -> NotSpawned | None:
+        """Why it never began although it was spawned; None when it did."""
+        if attempt.cell is None or self._sandbox is None:
+            return None
+        return self._sandbox.wrong(attempt.cell, status, attempt.log.so_far())
+
+    def remains(self, attempt: Attempt) -> int:
+        """Its process is dead: a descriptor to watch while others of it are not; -1 when all are."""
+        if attempt.cell is None or self._sandbox is None:
+            return -1
+        return self._sandbox.remains(attempt.cell)
+
+    def end(self, attempt: Attempt) -> None:
+        """Its process is dead: kills what else there is, without waiting."""
+        remains = self.remains(attempt)
+        if remains >= 0:
+            os.close(remains)
+
+    def finish(self, attempt: Attempt) -> None:
+        """Everything of it is dead: its directory goes, and its user may be the next one's."""
+        cell, attempt.cell = attempt.cell, None
+        if cell is not None and self._sandbox is not None:
+            self._sandbox.bury(cell)
+            self._sandbox.give(cell)
+        if attempt.directory:
+            self._directories[attempt.assignment.profile].give(attempt.directory)
+
+    def _variables(self, attempt: Attempt, directory: str) -> dict[str, str]:
+        assignment = attempt.assignment
+        left = assignment.cap_ms / 1000 - attempt.ran(self._clock())
+        deadline = datetime.now(UTC) + timedelta(seconds=left)
+        return {
+            "HEADWAY_TASK_ID": str(assignment.task),
+            "HEADWAY_ATTEMPT": str(assignment.attempt),
+            "HEADWAY_IDEMPOTENCY_KEY": idempotency_key(assignment.tenant, assignment.task),
+            "HEADWAY_DEADLINE": deadline.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "HEADWAY_OUTPUT": f"{directory}/{OUTPUT}",
+            "HEADWAY_TMP": directory,
+            **self._lending.variables(attempt),
+        }

@@ -1,0 +1,358 @@
+"""The profile `sandboxed`: a task in namespaces of its own, as a user of its own, with nothing of ours.
+
+Everything that is the same for all tasks is made once, when the agent starts; what is left for each is a directory, a
+user, a pipe and a list of options in memory. The promise is fail closed: `Sandbox.made` tries the walls with a real
+program, and a machine on which they cannot be had gets the reason instead of a sandbox with holes.
+
+bubblewrap is started with an environment of two numbers and a mark, for a task can read that of its first process. The
+task's own comes over a descriptor, so that neither `ps` nor bubblewrap itself meets it: LD_PRELOAD is for the task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from headway.agent.leftovers import adopt_orphans, kill_group
+from headway.agent.runners.spawn import DEFAULT_PATH, NotSpawned, spawn
+from headway.agent.sandbox import bubblewrap, seccomp, view
+from headway.agent.sandbox.grounds import grounds, room_of
+from headway.agent.sandbox.groups import children_of
+from headway.agent.sandbox.identities import Identities, Identity, NoIdentities
+from headway.agent.sandbox.namespaces import INSIDE
+from headway.agent.sandbox.syscalls import ARCHITECTURES
+from headway.wire import Outcome
+
+SCRIPT = "/run/headway/script"
+MIB = 1024 * 1024
+ROOT_BYTES = 16 * MIB
+"""For links, empty directories and the script; read-only once it is made."""
+TMP_BYTES = 64 * MIB
+SHM_BYTES = 64 * MIB
+PROBE_SECONDS = 10.0
+STATUS_BYTES = 4096
+SAID_MAX = 300
+VARIABLES_MAX = 2500
+"""bubblewrap takes 9,000 words."""
+
+_NAMESPACES = (
+    "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup", "--unshare-net", "--die-with-parent",
+    "--new-session", "--hostname", "headway",
+)  # fmt: skip
+
+
+class _Told(msgspec.Struct, rename="kebab"):
+    """What bubblewrap tells: first who its child is, at the end with which code the task ended, if it began."""
+
+    child_pid: int = 0
+    exit_code: int | None = None
+
+
+_told = msgspec.json.Decoder(_Told)
+
+
+@dataclass(slots=True)
+class Cell:
+    """What one attempt holds of the sandbox."""
+
+    identity: Identity | None
+    status: int = -1
+    """Where bubblewrap tells how far it came."""
+    gate: int = -1
+    """bubblewrap begins the task when this is closed."""
+    first: int = 0
+    """The process that is number 1 inside; when it is gone, so is everything."""
+    has_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What has to be started for a task to run in its cell, and the descriptors that are closed when it is."""
+
+    argv: list[str]
+    environ: dict[str, str]
+    fds: dict[int, int] = field(default_factory=dict[int, int])
+
+    def close(self) -> None:
+        """It was started."""
+        for descriptor in self.fds.values():
+            os.close(descriptor)
+
+
+class Sandbox:
+    """Starts tasks in cells. One for the whole agent."""
+
+    def __init__(self, program: str, place: Path, identities: Identities | None, more: tuple[Path, ...]) -> None:
+        self.place = place
+        self._program = program
+        self._identities = identities
+        self._more = more
+        self._filter = str(place / "seccomp.bpf")
+        here = os.environ.get("PATH", "").split(":")
+        self._path = ":".join(one for one in here if view.is_shown(one, more)) or DEFAULT_PATH
+        etc = self._etc = view.in_memory(place) or place / "etc"
+        view.make_settings(etc)
+        Path(self._filter).write_bytes(seccomp.program(os.uname().machine))
+        self._before = [
+            *_NAMESPACES, "--uid", str(INSIDE), "--gid", str(INSIDE), "--cap-drop", "ALL",
+            "--size", str(ROOT_BYTES), "--tmpfs", "/", *view.shown(more), "--ro-bind", str(etc), "/etc",
+            "--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm",
+            "--perms", "1777", "--size", str(TMP_BYTES), "--tmpfs", "/tmp", "--dir", "/run", "--symlink", "/tmp",
+            "/var/tmp", "--dir", view.WORKSPACE,
+        ]  # fmt: skip
+        self._after = ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", view.WORKSPACE]
+
+    @classmethod
+    def made(cls, data_dir: Path, more: tuple[Path, ...] = ()) -> Sandbox | str:
+        """The sandbox of the agent that owns this directory, tried; or why there can be none here."""
+        if os.uname().machine not in ARCHITECTURES:
+            return f"its system calls are known for {', '.join(sorted(ARCHITECTURES))}, not for {os.uname().machine}"
+        adopt_orphans()
+        program = bubblewrap.find()
+        if isinstance(program, str):
+            return program
+        try:
+            place = grounds(data_dir)
+            identities = Identities(room_of(data_dir)) if os.geteuid() == 0 else None
+        except OSError as error:
+            return f"its files cannot be made: {error}"
+        sandbox = cls(program.path, place, identities, more)
+        wrong = sandbox.tried()
+        if not wrong:
+            return sandbox
+        sandbox.close()
+        return wrong
+
+    @property
+    def has_users(self) -> bool:
+        """Whether each task is a user of its own on this machine."""
+        return self._identities is not None
+
+    def environment(self) -> dict[str, str]:
+        """What every task finds in its environment."""
+        return {
+            "PATH": self._path,
+            "LANG": os.environ.get("LANG", "C.UTF-8"),
+            "HOME": view.WORKSPACE,
+            "TMPDIR": "/tmp",
+            "USER": view.USER,
+        }
+
+    def take(self) -> Cell:
+        """A cell of a user that nothing else runs as. Raises OSError."""
+        try:
+            return Cell(self._identities.take() if self._identities is not None else None)
+        except NoIdentities as none:
+            raise OSError(str(none)) from none
+
+    def give(self, cell: Cell) -> None:
+        """Everything in it is dead."""
+        self.release(cell)
+        if cell.status >= 0:
+            os.close(cell.status)
+            cell.status = -1
+        if cell.identity is not None and self._identities is not None:
+            self._identities.give(cell.identity)
+            cell.identity = None
+
+    def launch(
+        self, cell: Cell, argv: list[str], environ: dict[str, str], directory: str, *, mark: dict[str, str],
+        script: str | None = None,
+    ) -> Launch | NotSpawned:  # fmt: skip
+        """How to start a program with this environment, working in `directory`. `mark` is told to bubblewrap itself.
+        Raises OSError."""
+        try:
+            spoken = _spoken(environ, mark)
+        except ValueError as error:
+            return NotSpawned(Outcome.FAILED, f"cannot be started: {error}")
+        if cell.identity is not None:
+            os.chown(directory, cell.identity.user, cell.identity.user)
+        launch = Launch([self._program], mark)
+        try:
+            self._complete(launch, cell, spoken, directory, script)
+        except OSError:
+            launch.close()
+            raise
+        launch.argv.extend(("--", *argv))
+        return launch
+
+    def _complete(self, launch: Launch, cell: Cell, spoken: bytes, directory: str, script: str | None) -> None:
+        """Opens what bubblewrap is handed, and writes down its options."""
+        fds = launch.fds
+        cell.status, told = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        closed, cell.gate = os.pipe2(os.O_CLOEXEC)
+        fds |= {told: told, closed: closed}
+        words = [*self._before, "--json-status-fd", str(told), "--block-fd", str(closed)]
+        words += ["--seccomp", str(_opened(self._filter, fds))]
+        words += self._as_whom(cell, fds)
+        words += ["--bind", directory, view.WORKSPACE]
+        if script is not None:
+            words += ["--perms", "0555", "--file", str(_opened(script, fds)), SCRIPT]
+        words += self._after
+        body = b"".join(os.fsencode(word) + b"\0" for word in words) + spoken
+        launch.argv.extend(("--args", str(_in_memory(body, fds))))
+
+    def _as_whom(self, cell: Cell, fds: dict[int, int]) -> list[str]:
+        if cell.identity is None:
+            return ["--unshare-user"]
+        namespace = os.dup(cell.identity.namespace)
+        fds[namespace] = namespace
+        return ["--userns", str(namespace)]
+
+    def release(self, cell: Cell) -> None:
+        """The task may begin: what bubblewrap started is where its limits are."""
+        if cell.gate >= 0:
+            os.close(cell.gate)
+            cell.gate = -1
+
+    def asks(self, pid: int) -> None:
+        """Tells a task politely to end: everything in the session of its first process, bubblewrap's own except."""
+        for init in children_of(pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(init, signal.SIGTERM)
+
+    def remains(self, cell: Cell) -> int:
+        """bubblewrap has ended: kills the rest, and answers a descriptor that can be read when all of it is dead; -1
+        when it is already. The kernel would do it, but not from bubblewrap's user to the task's."""
+        _hear(cell)
+        if not cell.first:
+            return -1
+        try:
+            remains = os.pidfd_open(cell.first)
+        except ProcessLookupError:
+            return -1
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(remains, signal.SIGKILL)
+        return remains
+
+    def bury(self, cell: Cell) -> None:
+        """Everything is dead; its first process became our child when bubblewrap ended."""
+        if cell.first:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(cell.first, os.WNOHANG)
+
+    def wrong(self, cell: Cell, status: int, said: bytes) -> NotSpawned | None:
+        """Why a task did not begin although bubblewrap did; None when it ran. A task can say what bubblewrap says, but
+        not where bubblewrap says that it ran."""
+        if status < 0 or cell.has_run:
+            return None
+        text = said.decode(errors="replace").strip()[:SAID_MAX]
+        program, _, why = text.removeprefix("bwrap: execvp ").rpartition(": ")
+        if program and text.startswith("bwrap: execvp "):
+            return NotSpawned(Outcome.FAILED, _not_started(program, why))
+        what = f"the node could not make its sandbox: {text or f'exit {status}'}; see `headway doctor` there"
+        return NotSpawned(Outcome.LOST, what)
+
+    def tried(self) -> str:
+        """Runs a program in it; what was wrong, if anything."""
+        directory = self.place / "trial"
+        try:
+            directory.mkdir(mode=0o700)
+            cell = self.take()
+        except OSError as error:
+            return str(error)
+        try:
+            return self._tried(cell, str(directory))
+        except OSError as error:
+            return str(error)
+        finally:
+            self.give(cell)
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _tried(self, cell: Cell, directory: str) -> str:
+        launch = self.launch(cell, ["/bin/sh", "-c", ":"], self.environment(), directory, mark={})
+        if isinstance(launch, NotSpawned):
+            return launch.message
+        heard, said = os.pipe2(os.O_CLOEXEC)
+        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            pid = spawn(launch.argv, launch.environ, directory, {0: null, 1: said, 2: said, **launch.fds})
+        finally:
+            launch.close()
+            os.close(said)
+            os.close(null)
+            self.release(cell)
+        with os.fdopen(heard, "rb") as output:
+            if isinstance(pid, NotSpawned):
+                return pid.message
+            watch = os.pidfd_open(pid)
+            if not select.select([watch], [], [], PROBE_SECONDS)[0]:
+                kill_group(pid)
+            os.close(watch)
+            status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            self._wait_for_rest(cell)
+            text = output.read(SAID_MAX).decode(errors="replace").strip()
+        return "" if status == 0 else f"a trial of it failed: {text or f'status {status}'}"
+
+    def _wait_for_rest(self, cell: Cell) -> None:
+        remains = self.remains(cell)
+        if remains >= 0:
+            select.select([remains], [], [], PROBE_SECONDS)
+            os.close(remains)
+        self.bury(cell)
+
+    def close(self) -> None:
+        """Gives everything back."""
+        if self._identities is not None:
+            self._identities.close()
+        for made in (self._etc, self.place):
+            shutil.rmtree(made, ignore_errors=True)
+
+
+def _spoken(environ: dict[str, str], mark: dict[str, str]) -> bytes:
+    """The task's environment as options. What comes from the task must not end a word: another would begin."""
+    if len(environ) > VARIABLES_MAX:
+        raise ValueError(f"more than {VARIABLES_MAX} variables in its environment; pass the data in a file")
+    words = [word for name, value in environ.items() for word in ("--setenv", name, value)]
+    words += [word for name in mark.keys() - environ.keys() for word in ("--unsetenv", name)]
+    if any("\0" in word for word in words):
+        raise ValueError("its environment has a NUL in it; remove it")
+    return "".join(f"{word}\0" for word in words).encode()
+
+
+def _opened(path: str, fds: dict[int, int]) -> int:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fds[descriptor] = descriptor
+    return descriptor
+
+
+def _in_memory(body: bytes, fds: dict[int, int]) -> int:
+    """A file of no directory, to be read from its beginning."""
+    descriptor = os.memfd_create("options", os.MFD_CLOEXEC)
+    fds[descriptor] = descriptor
+    os.write(descriptor, body)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def _hear(cell: Cell) -> None:
+    """Takes in what bubblewrap told."""
+    with contextlib.suppress(BlockingIOError, msgspec.DecodeError):
+        for line in os.read(cell.status, STATUS_BYTES).splitlines():
+            told = _told.decode(line)
+            cell.first = told.child_pid or cell.first
+            cell.has_run = cell.has_run or told.exit_code is not None
+
+
+def _not_started(program: str, why: str) -> str:
+    match why:
+        case "No such file or directory":
+            return (
+                f"program not found: {program!r} is not in the sandbox, where only the node's /usr is; upload it as a "
+                "script, or ask for another profile"
+            )
+        case "Permission denied":
+            return f"not executable: {program}; chmod +x it"
+        case "Exec format error":
+            return f"not a program for this machine: {program}; a script needs a first line such as #!/bin/sh"
+        case "Argument list too long":
+            return "arguments and environment are too long for the kernel; pass the data in a file"
+        case _:
+            return f"{program} could not be started: {why}"

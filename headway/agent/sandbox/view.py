@@ -1,0 +1,96 @@
+"""What a sandboxed task sees of this machine: its programs and libraries, and the few settings they need.
+
+The promise: nothing that only some may read, no home, no /etc/shadow, no /sys, no socket of a service. The settings are
+copied once, when the agent starts, and shown read-only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from headway.agent.sandbox.namespaces import INSIDE
+
+_SHOWN = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
+_SETTINGS = (
+    "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "debian_version", "fonts", "gai.conf",
+    "host.conf", "inputrc", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime",
+    "lsb-release", "magic", "magic.mime", "mime.types", "networks", "nsswitch.conf", "os-release", "perl", "pki",
+    "profile", "profile.d", "protocols", "python3", "python3.11", "python3.12", "python3.13", "python3.14", "rpc",
+    "services", "ssl", "terminfo", "timezone", "xml",
+)  # fmt: skip
+_FILE_BYTES_MAX = 4 * 1024 * 1024
+USER = "task"
+WORKSPACE = "/workspace"
+
+
+def in_memory(place: Path) -> Path | None:
+    """Where the settings of these grounds are made in 20 ms; on a disk it takes 300. None where there is no such place
+    that a task can reach."""
+    runtime = "/run" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR", "")
+    name = hashlib.sha256(os.fsencode(place)).hexdigest()[:16]
+    return Path(runtime) / f"headway-{name}" if runtime and os.access(runtime, os.W_OK | os.X_OK) else None
+
+
+def make_settings(etc: Path, host: Path = Path("/etc")) -> None:
+    """Makes the /etc that tasks see; of this machine's, what everybody may read."""
+    shutil.rmtree(etc, ignore_errors=True)
+    etc.mkdir(mode=0o755, parents=True)
+    etc.chmod(0o755)
+    for name in _SETTINGS:
+        _copy(host / name, etc / name)
+    _write(etc / "passwd", f"{USER}:x:{INSIDE}:{INSIDE}::{WORKSPACE}:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n")
+    _write(etc / "group", f"{USER}:x:{INSIDE}:\nnogroup:x:65534:\n")
+    _write(etc / "hosts", "127.0.0.1 localhost\n::1 localhost\n")
+    _write(etc / "hostname", "headway\n")
+
+
+def shown(more: tuple[Path, ...] = ()) -> Iterator[str]:
+    """The options that show programs and libraries where they are on this machine."""
+    for path in _SHOWN:
+        if os.path.islink(path):
+            yield from ("--symlink", os.readlink(path), path)
+        elif os.path.isdir(path):
+            yield from ("--ro-bind", path, path)
+    for path in more:
+        yield from ("--ro-bind", str(path), str(path))
+
+
+def is_shown(path: str, more: tuple[Path, ...] = ()) -> bool:
+    """Whether a task sees this file or directory."""
+    return any(path == top or path.startswith(f"{top}/") for top in (*_SHOWN, *map(str, more)))
+
+
+def _copy(source: Path, target: Path) -> None:
+    try:
+        if source.is_symlink():
+            target.symlink_to(os.readlink(source))
+        elif source.is_dir():
+            _copy_directory(source, target)
+        elif source.is_file() and _is_for_all(source) and source.stat().st_size <= _FILE_BYTES_MAX:
+            shutil.copyfile(source, target)
+            target.chmod(0o755 if source.stat().st_mode & stat.S_IXOTH else 0o644)
+    except OSError:  # not ours to read, or gone meanwhile: it is not shown
+        target.unlink(missing_ok=True)
+
+
+def _copy_directory(source: Path, target: Path) -> None:
+    if not source.stat().st_mode & stat.S_IXOTH:
+        return
+    target.mkdir(mode=0o755)
+    target.chmod(0o755)
+    for entry in source.iterdir():
+        _copy(entry, target / entry.name)
+
+
+def _is_for_all(path: Path) -> bool:
+    return bool(path.stat().st_mode & stat.S_IROTH)
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o644)

@@ -1,0 +1,189 @@
+"""Sandboxed tasks, run by a real agent behind real walls."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headway.agent.sandbox.sandboxed import VARIABLES_MAX, Sandbox
+from headway.agent.sandbox.seccomp import program
+from headway.wire import Outcome
+from tests.services.agent_leader import (
+    FakeLeader,
+    a_command,
+    a_leader,
+    a_script,
+    a_shell,
+    an_agent,
+    key_of,
+    result_of,
+    sandboxed,
+)
+
+
+@pytest.fixture
+async def leader(tmp_path: Path):
+    async with a_leader() as leader, an_agent(leader, tmp_path / "n1", sandbox=True):
+        yield leader
+
+
+async def said(leader: FakeLeader, line: str, env: dict[str, str] | None = None) -> str:
+    """What a shell says in a sandbox."""
+    ending = await leader.run_one(sandboxed(a_command("/bin/sh", "-c", line, env=env)))
+    assert ending.outcome == Outcome.DONE, (ending.message, ending.tail)
+    return ending.tail.decode()
+
+
+async def test_a_node_says_which_profiles_it_can_enforce(leader: FakeLeader):
+    assert leader.hellos[-1].profiles == ("trusted", "sandboxed")
+
+
+async def test_a_task_is_nobody_with_no_rights_in_an_almost_empty_place(leader: FakeLeader):
+    assert await said(leader, "id -u; id -G; pwd; ls -A; echo $HOME") == "1000\n1000\n/workspace\n/workspace\n"
+    facts = await said(leader, "grep -E '^(CapEff|CapBnd|NoNewPrivs|Seccomp):' /proc/self/status | tr -s '\\t' ' '")
+    none = "0000000000000000"
+    assert facts == f"CapEff: {none}\nCapBnd: {none}\nNoNewPrivs: 1\nSeccomp: 2\n"
+    assert await said(leader, "ls /") == "bin\ndev\netc\nlib\nlib64\nproc\nrun\nsbin\ntmp\nusr\nvar\nworkspace\n"
+
+
+async def test_two_tasks_are_two_users_of_this_machine(leader: FakeLeader):
+    wait = "while [ ! -e go ]; do sleep 0.02; done"
+    tasks = [sandboxed(a_shell(f"cat /proc/self/uid_map; {wait}")) for _ in range(2)]
+    await leader.dispatch(*tasks)
+    await leader.until(lambda: all(leader.log(task).endswith(b"\n") for task in tasks))
+    users = {leader.log(task).split()[1] for task in tasks}
+    assert len(users) == 2 and all(int(user) > 1_000_000_000 for user in users)
+    await leader.kill(*tasks)
+    await leader.until(lambda: all(leader.ending(key_of(task)) for task in tasks))
+
+
+async def test_a_result_and_files_pass_through_the_workspace(leader: FakeLeader):
+    ending = await leader.run_one(sandboxed(a_shell("echo '{\"a\": 1}' > $HEADWAY_OUTPUT; touch $HOME/x /tmp/y")))
+    assert (ending.outcome, result_of(ending)) == (Outcome.DONE, {"a": 1})
+
+
+async def test_a_script_is_shown_read_only_and_gets_its_arguments(leader: FakeLeader):
+    text = b'#!/bin/sh\necho "$0 $1"; echo >> $0 || exit 7\n'
+    digest = "sha256:" + hashlib.sha256(text).hexdigest()
+    leader.scripts[digest] = text
+    ending = await leader.run_one(sandboxed(a_script(digest, "one two")))
+    assert (ending.exit_code, ending.tail.splitlines()[0]) == (7, b"/run/headway/script one two")
+
+
+async def test_its_first_process_carries_nothing_of_the_agent(leader: FakeLeader, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SECRET_OF_THE_AGENT", "swordfish")
+    names = await said(leader, "tr '\\0' '\\n' < /proc/1/environ | cut -d= -f1 | sort")
+    assert set(names.split()) <= {"HEADWAY_AGENT", "HEADWAY_ATTEMPT", "HEADWAY_TASK_ID", "PWD"}
+    assert "swordfish" not in await said(leader, "cat /proc/*/environ; env")
+    assert "HEADWAY_AGENT" not in await said(leader, "env")
+
+
+async def test_what_the_task_says_ends_no_word_of_its_options(leader: FakeLeader):
+    injected = "x\0--bind\0/\0/host"
+    ending = await leader.run_one(sandboxed(a_command("ls", "/host", env={"INNOCENT": injected})))
+    assert (ending.outcome, ending.code) == (Outcome.FAILED, "spawn_failed")
+    assert await said(leader, 'echo "$A$B"', {"A": "--bind", "LD_PRELOAD": "", "B": ""}) == "--bind\n"
+
+
+async def test_more_variables_than_can_be_passed_are_refused_by_name(leader: FakeLeader):
+    env = {f"V{n}": "x" for n in range(VARIABLES_MAX)}
+    ending = await leader.run_one(sandboxed(a_command("true", env=env)))
+    assert (ending.outcome, ending.code) == (Outcome.FAILED, "spawn_failed") and "variables" in ending.message
+
+
+async def test_a_program_that_is_not_there_is_the_tasks_own_fault(leader: FakeLeader):
+    ending = await leader.run_one(sandboxed(a_command("no-such-program")))
+    assert (ending.outcome, ending.code, ending.tail) == (Outcome.FAILED, "spawn_failed", b"")
+    assert "'no-such-program' is not in the sandbox" in ending.message
+
+
+async def test_who_pretends_that_the_sandbox_failed_only_fails(leader: FakeLeader):
+    lie = "bwrap: Can't mount proc on /newroot/proc: Operation not permitted"
+    ending = await leader.run_one(sandboxed(a_shell(f'echo "{lie}" >&2; exit 1')))
+    assert (ending.outcome, ending.code, ending.exit_code) == (Outcome.FAILED, "exit_nonzero", 1)
+
+
+async def test_it_is_asked_before_it_is_killed_and_may_say_goodbye(leader: FakeLeader):
+    task = sandboxed(a_shell("trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.02; done", cap_ms=400))
+    ending = await leader.run_one(task)
+    assert (ending.outcome, ending.code) == (Outcome.CAPPED, "cap_exceeded") and ending.tail.endswith(b"bye\n")
+
+
+async def test_nothing_of_it_survives_its_end(leader: FakeLeader):
+    survive = "setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 0.05; done' &"
+    user = int((await said(leader, f"{survive} cat /proc/self/uid_map")).split()[1])
+    assert run_as(user) == []
+
+
+async def test_an_agent_that_is_killed_takes_its_sandboxes_along(tmp_path: Path):
+    async with a_leader() as leader:
+        words = [sys.executable, "-m", "headway.cli", "agent", "--url", f"http://127.0.0.1:{leader.port}", "--key", "k"]
+        words += ["--data", str(tmp_path / "n1"), "--capacity", "cpu=4"]
+        agent = subprocess.Popen(words)  # noqa: ASYNC220  it is over at once
+        try:
+            await leader.until(lambda: leader.windows)
+            task = sandboxed(a_shell("cat /proc/self/uid_map; exec sleep 600", cap_ms=600_000))
+            await leader.dispatch(task)
+            await leader.until(lambda: leader.log(task).endswith(b"\n"))
+        finally:
+            agent.kill()
+            agent.wait()
+        user = int(leader.log(task).split()[1])
+        async with asyncio.timeout(10):
+            while run_as(user):
+                await asyncio.sleep(0.01)
+
+
+def run_as(user: int) -> list[str]:
+    """Who runs as that user; the dead that nobody buried do not."""
+    return [pid for pid in os.listdir("/proc") if pid.isdigit() and owner(pid) == user]
+
+
+def owner(pid: str) -> int:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return -1 if state == "Z" else os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return -1
+
+
+async def test_a_task_of_another_profile_is_handed_back(tmp_path: Path):
+    async with a_leader() as leader, an_agent(leader, tmp_path / "n1"):
+        assert leader.hellos[-1].profiles == ("trusted",)
+        task = sandboxed(a_command("true"))
+        await leader.dispatch(task)
+        await leader.until(lambda: leader.returned)
+        assert leader.returned == [key_of(task)] and not leader.endings
+
+
+async def test_a_directory_is_shown_where_the_operator_says_so(tmp_path: Path):
+    shared = Path("/var/lib") / f"headway-test-{os.getpid()}"
+    shared.mkdir()
+    try:
+        (shared / "tool").write_text("a tool\n")
+        async with a_leader() as leader, an_agent(leader, tmp_path / "n1", sandbox=True, shown=(shared,)):
+            assert await said(leader, f"cat {shared}/tool; touch {shared}/x 2> /dev/null || echo no") == "a tool\nno\n"
+    finally:
+        (shared / "tool").unlink()
+        shared.rmdir()
+
+
+def test_without_bubblewrap_there_is_no_sandbox_and_the_reason_says_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HEADWAY_BWRAP", "/nowhere/bwrap")
+    assert Sandbox.made(tmp_path) == "/nowhere/bwrap does not run here"
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_is_a_program_whose_jumps_stay_inside(machine: str):
+    body = program(machine)
+    steps = [(body[at + 2], body[at + 3], body[at]) for at in range(0, len(body), 8)]
+    assert len(body) % 8 == 0 and len(steps) < 4096
+    assert all(at + 1 + max(then, other) < len(steps) for at, (then, other, code) in enumerate(steps) if code & 7 == 5)
