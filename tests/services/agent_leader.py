@@ -102,11 +102,15 @@ class FakeLeader:
         await self.say(Dispatch(list(assignments)))
 
     async def run_without(self, slow: Assignment, assignments: list[Assignment]) -> list[Ending]:
-        """Dispatches all and waits for the endings of all but one."""
+        """Dispatches all and waits for the endings of all but one. What the node gives back it gets again."""
         await self.dispatch(*assignments)
-        keys = [key_of(assignment) for assignment in assignments if assignment is not slow]
-        await self.until(lambda: all(self.ending(key) for key in keys))
-        return [ending for key in keys if (ending := self.ending(key)) is not None]
+        given = {key_of(assignment): assignment for assignment in assignments}
+        others = [key for key in given if key != key_of(slow)]
+        while missing := [key for key in others if self.ending(key) is None]:
+            await self.until(lambda: self.returned or all(self.ending(key) for key in missing))
+            back, self.returned = self.returned, []
+            await self.dispatch(*(given[key] for key in back))
+        return [ending for key in others if (ending := self.ending(key)) is not None]
 
     async def run_one(self, assignment: Assignment) -> Ending:
         return (await self.run(assignment))[0]
