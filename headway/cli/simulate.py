@@ -16,6 +16,7 @@ import msgspec
 from headway.cli import output, trouble
 from headway.sim.outcome import Outcome, outcome
 from headway.sim.reading import ScenarioError, read
+from headway.sim.report import report as page
 from headway.sim.running import POLICIES, simulation
 from headway.sim.said import Table, by_tenant, comparison, lasting, summary
 from headway.sim.world import World, world
@@ -38,6 +39,12 @@ GARBAGE_AFTER = 200_000
 @click.option("--policy", type=click.Choice(list(POLICIES)), default="headway", help="What decides.")
 @click.option("--compare", is_flag=True, help="Let each policy decide in turn, and print them side by side.")
 @click.option("--checks", is_flag=True, help="Verify at every moment that no node holds more than it has (slow).")
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where the report is written. Default: SCENARIO.html here.",
+)
+@click.option("--no-report", is_flag=True, help="Write no report.")
 @click.option("-o", "--output", "form", type=click.Choice(FORMATS), default="table", help="How to print data.")
 def command(
     scenario: Path,
@@ -47,11 +54,13 @@ def command(
     policy: str,
     compare: bool,
     checks: bool,
+    report: Path | None,
+    no_report: bool,
     form: str,
 ) -> int:
     """Run a pool under a virtual clock: the scheduler itself, with made-up work on made-up nodes.
 
-    Ctrl-C prints what was reached.
+    Prints a table and writes a report, one HTML file with plots. Ctrl-C prints what was reached.
     """
     try:
         said, source = read(scenario.read_bytes(), str(scenario))
@@ -59,6 +68,8 @@ def command(
         found = [_run(worlds(), one, checks) for one in (list(POLICIES) if compare else [policy])]
     except ScenarioError as error:
         raise trouble.Stopped(str(error), trouble.USAGE) from None
+    if not no_report:
+        _write(found, report or Path(f"{scenario.stem}.html"))
     _print(found, form)
     return trouble.OK if all(one.is_whole for one in found) else trouble.INTERRUPTED
 
@@ -70,6 +81,7 @@ def _run(made: World, policy: str, checks: bool) -> Outcome:
     one = simulation(made, policy, checks=checks)
     is_whole = True
     try:
+        click.echo(f"simulating {lasting(made.horizon)} of {made.scenario.name} with {policy} ...", err=True)
         one.run(_progress(made, policy))
     except KeyboardInterrupt:
         is_whole = False
@@ -86,6 +98,17 @@ def _run(made: World, policy: str, checks: bool) -> Outcome:
         err=True,
     )
     return found
+
+
+def _write(found: list[Outcome], path: Path) -> None:
+    """Writes the report, all of it or none."""
+    beside = path.with_name(f".{path.name}.new")
+    try:
+        beside.write_text(page(found), encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        raise trouble.Stopped(f"the report cannot be written: {error}", trouble.ERROR) from None
+    click.echo(f"report: {path}", err=True)
 
 
 def _progress(made: World, policy: str) -> Callable[[float], None]:

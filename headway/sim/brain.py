@@ -98,6 +98,7 @@ class Headway:
 
     def plan(self, now: float) -> list[Placement]:
         """What starts now."""
+        self.planner.fresh_lines()  # a leader reads their shapes from the database; all are known here
         return self.planner.plan(now, most=1 << 40)
 
     def pauses(self, now: float) -> list[Preemption]:

@@ -52,6 +52,8 @@ class LaneWait(msgspec.Struct, frozen=True):
     missed: int
     p50: float
     p99: float
+    wait_curve: list[tuple[float, float]]
+    """Seconds, and the part that waited no longer."""
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -175,9 +177,13 @@ def _row(group: str, lane: Lane, tally: Tally, waiting_late: int) -> Row:
         wait=_waits(tally.waits),
         late_mean=round(tally.late.mean, 3),
         late_p99=round(tally.late.quantile(0.99), 3),
-        wait_curve=[(round(value, 4), round(part, 5)) for value, part in tally.waits.steps()],
-        slack_curve=[(round(value, 4), round(part, 5)) for value, part in tally.slack.steps()],
+        wait_curve=_curve(tally.waits),
+        slack_curve=_curve(tally.slack),
     )
+
+
+def _curve(found: Histogram) -> list[tuple[float, float]]:
+    return [(round(value, 4), round(part, 5)) for value, part in found.steps()]
 
 
 def _waits(waits: Histogram) -> Waits:
@@ -192,7 +198,7 @@ def _lanes(measures: Measures, rows: list[Row]) -> list[LaneWait]:
         missed = sum(row.missed for row in rows if row.lane == lane.name.lower())
         if any(row.lane == lane.name.lower() for row in rows):
             p50, p99 = round(waits.quantile(0.5), 3), round(waits.quantile(0.99), 3)
-            found.append(LaneWait(lane.name.lower(), waits.count, missed, p50, p99))
+            found.append(LaneWait(lane.name.lower(), waits.count, missed, p50, p99, _curve(waits)))
     return found
 
 

@@ -11,7 +11,7 @@ Table = tuple[list[str], list[list[str]]]
 
 
 def lasting(seconds: float) -> str:
-    """A duration: 0s, 250ms, 3.2s, 4m10s, 2h05m, 3d04h."""
+    """A duration: 0s, 250ms, 3.2s, 10m, 4m10s, 2h05m, 3d04h."""
     if seconds < 0.0005:
         return "0s"
     if seconds < 1:
@@ -20,11 +20,24 @@ def lasting(seconds: float) -> str:
         return f"{seconds:.3g}s"
     whole = round(seconds)
     if whole < 3600:
-        return f"{whole // 60}m{whole % 60:02}s"
+        return _two(whole, 60, "m", 1, "s")
     minutes = round(seconds / 60)
-    if minutes < 48 * 60:
-        return f"{minutes // 60}h{minutes % 60:02}m"
-    return f"{minutes // 1440}d{minutes % 1440 // 60:02}h"
+    return _two(minutes, 60, "h", 1, "m") if minutes < 48 * 60 else _two(minutes, 1440, "d", 60, "h")
+
+
+def _two(whole: int, large: int, unit: str, small: int, smaller: str) -> str:
+    rest = whole % large // small
+    return f"{whole // large}{unit}" + (f"{rest:02}{smaller}" if rest else "")
+
+
+def amount(name: str, value: int) -> str:
+    """So much of a resource, in the unit people count it in."""
+    if name == "cpu":
+        return f"{value / 1000:,.6g} {name}"
+    if name in ("memory", "disk"):
+        unit, size = next(((u, s) for u, s in (("TiB", 1 << 40), ("GiB", 1 << 30)) if value >= s), ("MiB", 1 << 20))
+        return f"{value / size:,.4g} {unit} of {name}"
+    return f"{value:,} {name}"
 
 
 def part(value: float) -> str:

@@ -140,4 +140,4 @@ def test_leader_and_simulator_are_decided_for_by_the_same_planner_and_the_same_f
     assert isinstance(decided, Headway)
     assert type(decided.planner) is Planner is vars(headway.scheduler.leader)["Planner"]
     assert type(decided.feedback) is Feedback is vars(headway.scheduler.books)["Feedback"]
-    assert decided.plan.__func__.__code__.co_names == ("planner", "plan")  # and adds nothing of its own
+    assert decided.plan.__func__.__code__.co_names == ("planner", "fresh_lines", "plan")  # and adds nothing
