@@ -121,6 +121,8 @@ class Hello(msgspec.Struct, tag="hello", frozen=True):
     """How closed in it can run processes: trusted, sandboxed, container, hostile."""
     degraded: dict[str, str] = {}
     """What it cannot do as well as the profiles promise, and why."""
+    frozen: list[Key] = []
+    """Those of them that stand still."""
 
 
 class Ended(msgspec.Struct, tag="ended", frozen=True):
@@ -138,6 +140,18 @@ class Started(msgspec.Struct, tag="started", frozen=True):
 
 class Returned(msgspec.Struct, tag="returned", frozen=True):
     """Attempts handed back that never began; they cost the task no attempt."""
+
+    keys: list[Key]
+
+
+class Frozen(msgspec.Struct, tag="frozen", frozen=True):
+    """Attempts that stand still: answers `Freeze`, each time."""
+
+    keys: list[Key]
+
+
+class Thawed(msgspec.Struct, tag="thawed", frozen=True):
+    """Attempts that go on: answers `Thaw`."""
 
     keys: list[Key]
 
@@ -215,6 +229,19 @@ class Kill(msgspec.Struct, tag="kill", frozen=True):
     keys: list[Key]
 
 
+class Freeze(msgspec.Struct, tag="freeze", frozen=True):
+    """Attempts that are to stand still where they are. Of what stands the agent answers `Frozen`, of what had not begun
+    `Returned`; of what it does not know, or is stopping, it has said or will say how it ended."""
+
+    keys: list[Key]
+
+
+class Thaw(msgspec.Struct, tag="thaw", frozen=True):
+    """Attempts that are to go on where they stand."""
+
+    keys: list[Key]
+
+
 class Change(msgspec.Struct, tag="change", frozen=True):
     """Attempts that may run longer or shorter than was said when they were dispatched. Of those unknown nothing is
     meant: they ended."""
@@ -254,8 +281,8 @@ class Granted(msgspec.Struct, tag="granted", frozen=True):
     attempt: int = 0
 
 
-FromAgent = Hello | Ended | Started | Returned | Windows | Heartbeat | Logs | Fetch | Offer
-FromLeader = Welcome | Refused | Dispatch | Ack | Kill | Change | Renewed | Blob | Granted
+FromAgent = Hello | Ended | Started | Returned | Frozen | Thawed | Windows | Heartbeat | Logs | Fetch | Offer
+FromLeader = Welcome | Refused | Dispatch | Ack | Kill | Freeze | Thaw | Change | Renewed | Blob | Granted
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent = msgspec.msgpack.Decoder(FromAgent)

@@ -20,6 +20,7 @@ from headway.agent.blobs import Blobs
 from headway.agent.gpus import Gpus
 from headway.agent.outbox import Outbox
 from headway.agent.ports import Ports
+from headway.agent.runners.attempt import Standing
 from headway.agent.runners.function import FunctionRunner
 from headway.agent.runners.lending import Lending
 from headway.agent.runners.process import ProcessRunner
@@ -28,6 +29,7 @@ from headway.agent.runners.worker_room import Rooms
 from headway.agent.sandbox.groups import Groups
 from headway.agent.sandbox.sandboxed import Sandbox
 from headway.agent.window import LONG_SECONDS, Window, differs
+from headway.core.placement import ceded, kept
 from headway.core.profiles import SANDBOXED, TRUSTED
 from headway.core.resources import fits, give, how_many_fit, take
 from headway.wire import Assignment, Blob, Bounds, Ending, Granted, Key, Outcome, bounded
@@ -88,6 +90,7 @@ class Executor:
         self._queue: deque[Assignment] = deque()
         self._moved_at = clock()
         self._shape: dict[str, int] = {}
+        self._standing: set[Key] = set()
         self._process_window = Window(first=PROCESS_WINDOW_FIRST, most=PROCESS_WINDOW_MAX)
         self._function_window = Window(first=FUNCTION_WINDOW_FIRST, most=FUNCTION_WINDOW_MAX)
         self._owned_until = math.inf
@@ -146,6 +149,42 @@ class Executor:
         for key in wanted:
             self._processes.stop(key, Outcome.KILLED)
 
+    def stand(self, keys: list[Key]) -> None:
+        """Has attempts stand still; what has not begun goes back instead."""
+        wanted = set(keys)
+        back = [_key(a) for a in self._queue if _key(a) in wanted]
+        self._queue = deque(a for a in self._queue if _key(a) not in wanted)
+        for key in wanted.difference(back):
+            assignment = self._processes.assignment(key)
+            if assignment is None:
+                continue
+            match self._processes.stand(key):
+                case Standing.UNBEGUN:
+                    give(self._free, assignment.needs)
+                    back.append(key)
+                case Standing.STILL:
+                    if key not in self._standing:
+                        self._standing.add(key)
+                        give(self._free, ceded(assignment.needs))
+                    self._outbox.stands(key)
+                case Standing.NOT:
+                    pass
+        if self._functions is not None:
+            back += self._functions.stand(wanted)
+        self._outbox.hand_back(back)
+        self._pump()
+
+    def go_on(self, keys: list[Key]) -> None:
+        """Has attempts go on that stood still."""
+        for key in keys:
+            assignment = self._processes.assignment(key)
+            if assignment is not None and self._processes.go_on(key):
+                self._standing.discard(key)
+                take(self._free, ceded(assignment.needs))
+                self._outbox.goes_on(key)
+        if self._functions is not None:
+            self._functions.go_on(set(keys))
+
     def change(self, bounds: list[Bounds]) -> None:
         """Lets attempts run longer, or shorter."""
         said = {Key(one.tenant, one.task, one.attempt): one for one in bounds}
@@ -158,7 +197,7 @@ class Executor:
         """Kills (None: everything) at once and forgets: the leader may start it elsewhere."""
         self._queue = deque(a for a in self._queue if keys is not None and _key(a) not in keys)
         for assignment in self._processes.abandon(keys):
-            give(self._free, assignment.needs)
+            self._give_room(assignment)
         if self._functions is not None:
             self._functions.abandon(keys)
         self._all_ended.set()
@@ -188,6 +227,11 @@ class Executor:
         """Everything that has not ended."""
         functions = self._functions.keys() if self._functions is not None else []
         return [_key(a) for a in self._queue] + self._processes.attempts() + functions
+
+    def standing(self) -> list[Key]:
+        """What stands still."""
+        functions = self._functions.standing() if self._functions is not None else []
+        return [*self._standing, *functions]
 
     @property
     def is_well_fed(self) -> bool:
@@ -319,11 +363,16 @@ class Executor:
             self._review_later()
 
     def _process_ended(self, assignment: Assignment, ending: Ending) -> None:
-        give(self._free, assignment.needs)
+        self._give_room(assignment)
         self._process_window.ran(ending.ran_ms / 1000)
         self._outbox.end([ending])
         self._ended()
         self._pump()
+
+    def _give_room(self, assignment: Assignment) -> None:
+        key, needs = _key(assignment), assignment.needs
+        give(self._free, kept(needs) if key in self._standing else needs)
+        self._standing.discard(key)
 
     def _functions_ended(self, endings: list[Ending], seconds: float) -> None:
         if seconds:

@@ -53,10 +53,18 @@ def kill_group(pid: int) -> None:
 
 
 def kill_attempts(marker: str, attempts: set[tuple[int, int]], sessions: set[int]) -> None:
-    """Kills every process of these attempts (task, number): by its session, or by what its environment says."""
-    for pid in _own_processes():
-        if session_of(pid) in sessions or attempt_of(marker, environment(pid)) in attempts:
-            kill(pid)
+    """Kills every process of these attempts (task, number)."""
+    for pid in processes_of(marker, attempts, sessions):
+        kill(pid)
+
+
+def processes_of(marker: str, attempts: set[tuple[int, int]], sessions: set[int]) -> list[int]:
+    """Every process of these attempts (task, number): by its session, or by what its environment says."""
+    return [
+        pid
+        for pid in _own_processes()
+        if session_of(pid) in sessions or attempt_of(marker, environment(pid)) in attempts
+    ]
 
 
 def attempt_of(marker: str, environ: dict[bytes, bytes]) -> tuple[int, int] | None:

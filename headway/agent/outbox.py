@@ -11,7 +11,21 @@ import asyncio
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 
-from headway.wire import Ended, Ending, Fetch, FromAgent, Key, LogChunk, Logs, Offer, Returned, Started, Windows
+from headway.wire import (
+    Ended,
+    Ending,
+    Fetch,
+    FromAgent,
+    Frozen,
+    Key,
+    LogChunk,
+    Logs,
+    Offer,
+    Returned,
+    Started,
+    Thawed,
+    Windows,
+)
 
 ENDINGS_MAX = 50_000
 ENDINGS_BYTES_MAX = 64 * 1024 * 1024
@@ -42,6 +56,8 @@ class Outbox:
         self._started: list[Key] = []
         self._returned: list[Key] = []
         self._questions: list[Fetch | Offer] = []
+        self._stands: set[Key] = set()
+        self._goes_on: set[Key] = set()
         self._windows: dict[str, int] | None = None
         self._news = asyncio.Event()
         self._progress = asyncio.Event()
@@ -70,6 +86,18 @@ class Outbox:
     def hand_back(self, keys: Iterable[Key]) -> None:
         """Attempts that never began go back."""
         self._returned += keys
+        self._news.set()
+
+    def stands(self, key: Key) -> None:
+        """An attempt stands still."""
+        self._goes_on.discard(key)
+        self._stands.add(key)
+        self._news.set()
+
+    def goes_on(self, key: Key) -> None:
+        """An attempt that stood still goes on."""
+        self._stands.discard(key)
+        self._goes_on.add(key)
         self._news.set()
 
     def ask(self, question: Fetch | Offer) -> None:
@@ -118,6 +146,12 @@ class Outbox:
         if self._returned:
             returned, self._returned = self._returned, []
             yield Returned(returned)
+        if self._stands:
+            stands, self._stands = self._stands, set()
+            yield Frozen(list(stands))
+        if self._goes_on:
+            goes_on, self._goes_on = self._goes_on, set()
+            yield Thawed(list(goes_on))
         if self._windows is not None:
             windows, self._windows = self._windows, None
             yield Windows(windows)
@@ -152,6 +186,7 @@ class Outbox:
         self._unacknowledged.clear()
         self._endings, self._endings_count, self._endings_bytes = [], 0, 0
         self._started, self._returned, self._questions = list(started), [], []
+        self._stands, self._goes_on = set(), set()  # Hello said it
         again = [chunk for _, chunk in self._logs_sent]
         self._logs_sent.clear()
         self._logs_sent_bytes = 0

@@ -27,6 +27,7 @@ from headway.wire import (
     Blob,
     Change,
     Dispatch,
+    Freeze,
     FromLeader,
     Granted,
     Heartbeat,
@@ -34,6 +35,7 @@ from headway.wire import (
     Kill,
     Refused,
     Renewed,
+    Thaw,
     Welcome,
     decode_from_leader,
     encode,
@@ -168,6 +170,7 @@ class Session:
             running=self._executor.keys() + self._outbox.ended_keys(),
             profiles=self._executor.profiles,
             degraded=self._who.degraded,
+            frozen=self._executor.standing(),
         )
 
     def _welcomed(self, welcome: Welcome, asked_at: float) -> None:
@@ -232,6 +235,10 @@ class Session:
                 self._outbox.renewed(message.sequence)
             case Kill():
                 self._executor.kill(message.keys)
+            case Freeze():
+                self._executor.stand(message.keys)
+            case Thaw():
+                self._executor.go_on(message.keys)
             case Change():
                 self._executor.change(message.bounds)
             case Blob() | Granted():

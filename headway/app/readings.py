@@ -57,6 +57,14 @@ def _of_the_pool(leader: Leader, pool: str) -> list[Reading]:
             preemptions, ("pool", "code", "how"),
         ),
         Reading(
+            "counter", "headway_attempts_stood", "Attempts that stood still for others.",
+            seen(lambda _: leader.steering.frozen), ("pool",),
+        ),
+        Reading(
+            "gauge", "headway_attempts_standing", "Attempts that stand still until there is room again.",
+            seen(lambda _: leader.steering.standing), ("pool",),
+        ),
+        Reading(
             "counter", "headway_off_peak_released", "Off-peak tasks that started after they had been deferred.",
             seen(lambda _: leader.dispatching.released), ("pool",),
         ),

@@ -197,6 +197,7 @@ class _Server:
             waiting=self._waiting,
             stopper=self._leader,
             insight=self._insight,
+            events=EventStore(databases.asking, POOL),
             pool_name=POOL_NAME,
         )
         self._steering_api = SteeringApi(

@@ -18,6 +18,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "explain": "Say why a task waits, or runs where it does.",
         "logs": "Print the log of a task.",
         "change": "Change how long a task may run, or how late it may start.",
+        "pause": "Pause tasks; what runs stands still.",
+        "resume": "Let paused tasks go on.",
         "cancel": "Cancel tasks.",
         "events": "Print what went otherwise than asked.",
         "wait": "Wait for tasks to finish.",

@@ -69,6 +69,7 @@ def wishes(said: dict[str, object]) -> dict[str, object]:
     concurrency, rates = cast("dict[str, str]", said.pop("concurrency")), cast("dict[str, str]", said.pop("rates"))
     taken["concurrency"] = [{"key": key, "limit": number(limit)} for key, limit in concurrency.items()]
     taken["rates"] = [{"key": key, "rate": number(rate)} for key, rate in rates.items()]
+    taken["preemptible"] = said.pop("preemptible")
     return {name: value for name, value in taken.items() if value}
 
 
@@ -135,5 +136,6 @@ _SUBMISSION = [
     click.option("--resources", multiple=True, metavar="K=V", callback=pairs, help="Such as cpu=2, ports=http,admin."),
     click.option("--concurrency", multiple=True, metavar="KEY=N", callback=pairs, help="At most N of KEY at once."),
     click.option("--rate", "rates", multiple=True, metavar="KEY=RATE", callback=pairs, help="Such as api=60/m."),
+    click.option("--preemptible", is_flag=True, help="It may be paused for more pressing work."),
     click.option("--tag", "tags", multiple=True, metavar="K=V", callback=pairs, help="A tag."),
 ]

@@ -13,13 +13,11 @@ from typing import Literal, NamedTuple
 
 from headway.core.lifecycle import Lane
 from headway.core.nodes import LOOK_AT, Footprint, Nodes
-from headway.core.placement import NodeRoom, Shape
+from headway.core.placement import NodeRoom, Shape, ceded
 from headway.core.policy import Policy
 from headway.core.queue import Line, LineKey
 from headway.core.resources import fits, give
 
-STAYS = frozenset({"memory", "disk", "ports", "gpu", "workers"})
-"""What a frozen task keeps; it gives back what it uses up by the second."""
 VICTIMS_MAX = 8
 """More than this many are not paused for one task."""
 
@@ -112,7 +110,7 @@ class Feedback:
         for footprint, line in waiting if self._where else ():
             if self._spent >= policy.preemptions_per_minute:
                 break
-            code = _deserves(footprint, line, policy, now)
+            code = deserves(footprint, line, policy, now)
             if code is None or self._is_expected(footprint, now):
                 continue
             chosen = self._choose(footprint, line, policy, now, code)
@@ -147,12 +145,15 @@ class Feedback:
 
     def _enough(self, room: NodeRoom, shape: Shape, policy: Policy, now: float, *, freezes: bool) -> list[Run]:
         """The runs of a node to pause so that the shape fits, deepest first; none when it cannot be done."""
-        able = [run for run in self._runs[room.node].values() if _may_be_paused(run, policy, now)]
+        able = [
+            run for run in self._runs[room.node].values()
+            if _may_be_paused(run, policy, now) and _gives_room(self._nodes.shape(run.key.shape), freezes=freezes)
+        ]  # fmt: skip
         able.sort(key=lambda run: (-level(run.ran(now), policy), now - run.checkpoint_at, run.task))
         free, chosen = dict(room.free), list[Run]()
         for run in able[:VICTIMS_MAX]:
             needs = self._nodes.shape(run.key.shape).needs
-            give(free, {name: amount for name, amount in needs.items() if not (freezes and name in STAYS)})
+            give(free, ceded(needs) if freezes else needs)
             chosen.append(run)
             if fits(shape.needs, free):
                 return chosen
@@ -188,7 +189,7 @@ def level(ran_seconds: float, policy: Policy) -> int:
     return number
 
 
-def _deserves(footprint: Footprint, line: Line, policy: Policy, now: float) -> Literal["urgent", "short"] | None:
+def deserves(footprint: Footprint, line: Line, policy: Policy, now: float) -> Literal["urgent", "short"] | None:
     """Whether others may be paused for the head of a line, and as what it deserves that."""
     if footprint.closed_at is None:
         return None
@@ -205,6 +206,11 @@ def _may_be_paused(run: Run, policy: Policy, now: float) -> bool:
         and now - run.began >= policy.least_run_seconds
         and run.paused_before < policy.preemptions_per_task
     )
+
+
+def _gives_room(shape: Shape, *, freezes: bool) -> bool:
+    """Whether others have something of it when it is paused so; of an exclusive one not before it leaves."""
+    return not shape.exclusive if freezes else not shape.frozen_only
 
 
 def _cost(runs: list[Run], policy: Policy, now: float, *, freezes: bool) -> tuple[int, int, float]:

@@ -12,7 +12,7 @@ from itertools import islice
 
 import msgspec
 
-from headway.core.placement import NodeRoom, Shape
+from headway.core.placement import NodeRoom, Shape, kept, number_of
 from headway.core.resources import give, take
 
 LOOK_AT = 6
@@ -203,7 +203,9 @@ class Nodes:
     def learn(self, number: int, shape: Shape) -> None:
         """Makes a shape known by its number."""
         self._shapes[number] = shape
-        alike = msgspec.structs.replace(shape, tier="", concurrency=(), rates=(), preemptible=False, hold=())
+        alike = msgspec.structs.replace(
+            shape, tier="", concurrency=(), rates=(), preemptible=False, frozen_only=False, hold=()
+        )
         name = _encode(alike)
         footprint = self._prints.get(name)
         if footprint is None:
@@ -218,6 +220,15 @@ class Nodes:
     def shape(self, number: int) -> Shape:
         """A known shape."""
         return self._shapes[number]
+
+    def standing(self, number: int) -> int:
+        """The number of the shape that tasks of a shape have while they stand still: of what they ask, what stays."""
+        shape = self._shapes[number]
+        still = msgspec.structs.replace(shape, needs=kept(shape.needs), preemptible=False)
+        found, _ = number_of(still)
+        if found not in self._shapes:
+            self.learn(found, still)
+        return found
 
     def footprint(self, number: int) -> Footprint:
         """What a known shape asks of a node."""

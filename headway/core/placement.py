@@ -34,8 +34,24 @@ class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     preemptible: bool = False
     profile: str = TRUSTED
     """How closed in a process has to run; a function runs in its worker."""
+    frozen_only: bool = False
+    """Of a preemptible one: it writes no checkpoint, so it can stand still and not leave."""
     hold: tuple[str, ...] = ()
     """The paused names that hold its tasks, as long as they are paused (core/names.py)."""
+
+
+STAYS = frozenset({"memory", "disk", "ports", "gpu", "workers"})
+"""What a task keeps that stands still; it gives back what it uses up by the second."""
+
+
+def kept(needs: Mapping[str, int]) -> dict[str, int]:
+    """Of what a task asks, what it keeps while it stands still."""
+    return {name: amount for name, amount in needs.items() if name in STAYS}
+
+
+def ceded(needs: Mapping[str, int]) -> dict[str, int]:
+    """Of what a task asks, what others may use while it stands still."""
+    return {name: amount for name, amount in needs.items() if name not in STAYS}
 
 
 _encode = msgspec.json.Encoder(order="deterministic").encode

@@ -88,6 +88,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     concurrency: tuple[Concurrency, ...] = ()
     rates: tuple[SaidRate, ...] = ()
     profile: Profile | None = None
+    preemptible: bool = False
 
 
 class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -211,7 +212,9 @@ def lane_of(off_peak: OffPeak, tolerance_ms: int) -> Lane:
 
 
 def _terms(said: Submission, rates: tuple[Rate, ...]) -> Terms:
-    terms = Terms(said.constraints, said.preferred, said.spread, said.exclusive, said.concurrency, rates)
+    terms = Terms(
+        said.constraints, said.preferred, said.spread, said.exclusive, said.concurrency, rates, said.preemptible
+    )
     return NONE if terms == NONE else terms
 
 

@@ -32,6 +32,7 @@ class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
     exclusive: bool = False
     concurrency: tuple[Concurrency, ...] = ()
     rates: tuple[Rate, ...] = ()
+    preemptible: bool = False
 
 
 NONE = Terms()

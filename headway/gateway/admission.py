@@ -231,6 +231,8 @@ def _shape(one: Admitted, hold: _Hold) -> Shape:
         concurrency=terms.concurrency,
         rates=terms.rates,
         profile=one.profile,
+        preemptible=terms.preemptible,
+        frozen_only=terms.preemptible,
         hold=hold,
     )
 

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from headway.core.ids import ID_MAX
+from headway.core.lifecycle import State
 from headway.core.refusal import Refused
 from headway.core.task import Submission
 from headway.gateway.admission import Admission
@@ -33,6 +34,7 @@ from headway.gateway.views import TaskView, Why, attempt_view, new_task_view, no
 from headway.gateway.waiting import Waiting
 from headway.store.blobs import BlobStore, one_piece
 from headway.store.cluster import ClusterStore
+from headway.store.events import EventStore
 from headway.store.queue import QueueStore
 from headway.store.tasks import Filter, TaskStore
 from headway.wire import Key
@@ -84,6 +86,7 @@ class Api:
         waiting: Waiting,
         stopper: Stopper,
         insight: Insight,
+        events: EventStore,
         pool_name: str = "default",
     ) -> None:
         self._cluster = cluster
@@ -96,6 +99,7 @@ class Api:
         self._waiting = waiting
         self._stopper = stopper
         self._insight = insight
+        self._events = events
         self._pool_name = pool_name
         self._tenant_names: dict[int, str] = {}
         self._searches = asyncio.Semaphore(SEARCHES_MAX)
@@ -165,10 +169,13 @@ class Api:
             shape = (await self._tasks.read_shapes([(caller.tenant, row["shape"])]))[row["shape"]]
             nodes = {node["name"]: node["capacity"] for node in await self._cluster.nodes()}
             capacity = msgspec.json.decode(nodes.get(row["node_name"], "{}"), type=dict[str, int])
+        why = None
+        if row["state"] in (State.FROZEN, State.HELD, State.PAUSED):
+            why = await self._events.why(caller.tenant, task, ("preempted", "paused"))
         margin = known.outlook.promotion_margin if known is not None else 0.0
         return _json(
             await explained(
-                row, caller.tenant, self._insight, shape=shape, capacity=capacity, margin_seconds=margin
+                row, caller.tenant, self._insight, shape=shape, capacity=capacity, margin_seconds=margin, why=why
             )
         )  # fmt: skip
 

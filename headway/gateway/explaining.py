@@ -88,9 +88,17 @@ class ExplanationView(msgspec.Struct, frozen=True):
 
 
 async def explained(
-    row: Row, tenant: int, insight: Insight, *, shape: str | None, capacity: dict[str, int], margin_seconds: float
+    row: Row,
+    tenant: int,
+    insight: Insight,
+    *,
+    shape: str | None,
+    capacity: dict[str, int],
+    margin_seconds: float,
+    why: str | None = None,
 ) -> ExplanationView:
-    """What there is to say of a task; `shape` and `capacity` are its shape's body and its node's, while it runs."""
+    """What there is to say of a task; `shape` and `capacity` are its shape's body and its node's while it runs, `why`
+    why it was paused."""
     now = datetime.now(UTC)
     match row["state"]:
         case State.READY:
@@ -99,7 +107,8 @@ async def explained(
             return _scheduled(row, now)
         case State.CLAIMED | State.RUNNING | State.CANCELLING | State.FROZEN | State.PAUSING | State.HELD:
             assert shape is not None
-            return _running(row, _shape(shape), capacity, margin_seconds, now)
+            said = _running(row, _shape(shape), capacity, margin_seconds, now)
+            return said if why is None else msgspec.structs.replace(said, message=f"{why}; {said.message}")
         case _:
             return _view(row, reason_of(row), now, helps=_after(row))
 

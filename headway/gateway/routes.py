@@ -85,6 +85,8 @@ def _endpoints(
         "listTasks": api.list,
         "cancelTask": api.cancel,
         "changeTask": steering.change,
+        "pauseTask": steering.pause,
+        "resumeTask": steering.resume,
         "readEvents": events.events,
         "explainTask": api.explain,
         "stats": api.stats,

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from headway.core.amend import Amendment, amend
-from headway.core.lifecycle import ENDED
+from headway.core.lifecycle import ENDED, State
 from headway.core.task import Tier
 from headway.gateway.auth import Authenticator, Caller
 from headway.gateway.decoding import SINGLE_BYTES_MAX, decode, expect_media_type, read_body
@@ -20,6 +20,7 @@ from headway.store.accounts import AccountStore
 from headway.store.database import Row
 from headway.store.steering import SteeringStore
 from headway.store.tasks import TaskStore
+from headway.wire import Key
 
 _amendment = msgspec.json.Decoder(Amendment)
 _encode = msgspec.json.Encoder().encode
@@ -30,6 +31,10 @@ class Steerer(Protocol):
 
     def steer_soon(self) -> None:
         """Something about a task on its way was changed."""
+        ...
+
+    def stop_soon(self, cancelled: list[tuple[Key, int]], dropped: list[int]) -> None:
+        """Forgets waiting ones."""
         ...
 
 
@@ -74,6 +79,30 @@ class SteeringApi:
             await self._unfinished(caller, task, "changed")
         self._steerer.steer_soon()
         return await self._answer(caller, task)
+
+    async def pause(self, request: Request) -> Response:
+        """Pauses a task: one that waits does not start, one that runs stands still on its node."""
+        caller, task = await self._caller(request), self._task_id(request)
+        state = await self._steering.pause(caller.tenant, task, f"paused by {caller.submitted_by}")
+        if state is None:
+            await self._expect_not_cancelled(caller, task, "paused")
+        self._steerer.stop_soon([], [task])
+        self._steerer.steer_soon()
+        return await self._answer(caller, task)
+
+    async def resume(self, request: Request) -> Response:
+        """Lets a paused task take part again, or go on where it stands."""
+        caller, task = await self._caller(request), self._task_id(request)
+        state = await self._steering.resume(caller.tenant, task, f"resumed by {caller.submitted_by}")
+        if state is None:
+            await self._expect_not_cancelled(caller, task, "resumed")
+        self._steerer.steer_soon()
+        return await self._answer(caller, task)
+
+    async def _expect_not_cancelled(self, caller: Caller, task: int, what: str) -> None:
+        row = await self._unfinished(caller, task, what)
+        if row["state"] == State.CANCELLING:
+            raise Problem("already_finished", f"task {task} was cancelled and is being stopped; it cannot be {what}")
 
     async def _unfinished(self, caller: Caller, task: int, what: str) -> Row:
         """The task, if anything can still be done to it."""

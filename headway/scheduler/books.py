@@ -32,6 +32,8 @@ class Holding(NamedTuple):
     """Seconds that earlier attempts ran."""
     paused_before: int = 0
     """How often it was paused for others."""
+    awake: LineKey | None = None
+    """Of one that stands still: the line it holds room for when it goes on; `line` is then what it keeps."""
 
 
 class Books:
@@ -80,7 +82,8 @@ class Books:
 
     def shapes(self) -> set[int]:
         """The shapes of everything that runs."""
-        return {one.line.shape for holdings in self._nodes.values() for one in holdings.values()}
+        holdings = [one for holdings in self._nodes.values() for one in holdings.values()]
+        return {one.line.shape for one in holdings} | {one.awake.shape for one in holdings if one.awake is not None}
 
     def holding(self, node: int, tenant: int, task: int, attempt: int) -> Holding | None:
         """An attempt, if that node owns it."""
@@ -94,6 +97,32 @@ class Books:
     def works_for(self, node: int, tenant: int) -> bool:
         """Whether the node owns an attempt of the tenant."""
         return any(task[0] == tenant for task in self._nodes.get(node, {}))
+
+    def stand(self, planner: Planner, node: int, task: Task, *, paused: int = 0) -> None:
+        """An attempt stands still: others may have what it uses up by the second. `paused`: whether for their sake."""
+        holding = self._nodes[node][task]
+        if holding.awake is not None:
+            return
+        still = holding.line._replace(shape=self._known.standing(holding.line.shape))
+        now = self._now()
+        self._swap(planner, node, holding, still, now)
+        run = self.feedback.ended(task[1])
+        ran = holding.ran_before if run is None else run.ran(now)
+        self._nodes[node][task] = holding._replace(
+            line=still, awake=holding.line, ran_before=ran, paused_before=holding.paused_before + paused
+        )
+
+    def go_on(self, planner: Planner, node: int, task: Task) -> None:
+        """An attempt that stood still has its room again."""
+        holding = self._nodes[node][task]
+        assert holding.awake is not None
+        now = self._now()
+        self._swap(planner, node, holding, holding.awake, now)
+        self.enter(node, task, holding._replace(line=holding.awake, awake=None, began=now))
+
+    def _swap(self, planner: Planner, node: int, holding: Holding, line: LineKey, now: float) -> None:
+        planner.ended(node, holding.line, 1, now, express=holding.express)
+        planner.adopt(node, line, 1, now, express=holding.express)
 
     def strike(self, planner: Planner, tasks: Iterable[tuple[int, int, int]], node: int) -> list[Holding | None]:
         """Removes (tenant, task, attempt) that the node owns and frees what they held; None for what was not there."""

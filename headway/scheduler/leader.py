@@ -47,6 +47,7 @@ from headway.wire import (
     Ending,
     Fetch,
     FromAgent,
+    Frozen,
     Heartbeat,
     Hello,
     Key,
@@ -57,6 +58,7 @@ from headway.wire import (
     Renewed,
     Returned,
     Started,
+    Thawed,
     Welcome,
     Windows,
 )
@@ -120,8 +122,9 @@ class Leader:
         )
         self.steering = Steering(
             store=steering_store, planner=self.planner, books=self.books, refill=self._refill,
-            session_of=self._sessions.get, wake=self.dispatching.wake.set,
+            session_of=self._sessions.get, wake=self.dispatching.wake.set, now=now,
         )  # fmt: skip
+        self.preempting.carry_out = self.steering.carry_out
         self.timekeeper = Timekeeper(
             queue_store, self._refill, retried=self.endings.retried, wake=self.dispatching.wake.set
         )
@@ -188,6 +191,7 @@ class Leader:
         self.planner.clear()
         self.books.clear()
         self.endings.clear()
+        self.steering.clear()
         self._refill.clear()
         self._names.clear()
         self._beats.clear()
@@ -275,6 +279,7 @@ class Leader:
         owned = {Key(row["tenant"], row["id"], row["attempt"]): row for row in rows}
         await self._learn(rows)
         await self._settle_missing([key for key in owned if key not in set(hello.running)], owned, same=same)
+        await self.steering.settle(hello, owned)
         if self.epoch != epoch:
             return Refused("not_leader", "the leadership changed while the session began; try again")
         disown = self._open_for_work(session, owned)
@@ -321,6 +326,8 @@ class Leader:
         kept = owned.keys() & brought
         for key in kept:
             self._adopt(session.node, key, owned[key])
+        for key in kept.intersection(hello.frozen):
+            self.books.stand(self.planner, session.node, (key.tenant, key.task))
         if kept:  # somebody may have changed them while nobody could say so
             session.send(Change([bounds_of(key, owned[key]) for key in kept]))
         self._sessions[session.node] = session
@@ -392,6 +399,10 @@ class Leader:
                 mine = [c for c in message.chunks if self.books.holding(session.node, c.tenant, c.task, c.attempt)]
                 if mine:
                     await self._task_store.keep_logs(mine)
+            case Frozen():
+                await self.steering.stand(session.node, message.keys)
+            case Thawed():
+                await self.steering.went_on(session.node, message.keys)
             case Returned():
                 await self._take_back(session, message.keys)
             case Fetch():
@@ -405,6 +416,8 @@ class Leader:
         mine = self.books.strike(self.planner, [(e.tenant, e.task, e.attempt) for e in message.endings], session.node)
         endings = [sound(e) for e, holding in zip(message.endings, mine, strict=True) if holding is not None]
         self.endings.add(endings, session, message.sequence)
+        if self.steering.standing:
+            self.steering.let_go_on(session.node)
         self.dispatching.wake.set()
 
     def _resize(self, session: Session, windows: dict[str, int]) -> None:
@@ -428,6 +441,7 @@ class Leader:
     def steer_soon(self) -> None:
         """A client changed something about a task that is on its way."""
         self.steering.soon()
+        self.timekeeper.expect_due()
 
     async def _renew_nodes(self) -> None:
         """Renews leases in the database first, and only then says so."""

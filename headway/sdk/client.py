@@ -53,6 +53,8 @@ class Operations:
     attempts = Operation(conversations.attempts)
     explain = Operation(conversations.explain)
     change = Operation(conversations.change)
+    pause = Operation(conversations.pause)
+    resume = Operation(conversations.resume)
     events = Operation(conversations.events)
     cancel = Operation(conversations.cancel)
     finished = Operation(conversations.finished)

@@ -133,6 +133,16 @@ def change(task_id: str, **said: object) -> Conversation[TaskRecord]:
     return records.task((yield from ask(Request("PATCH", _path(task_id), _encode(said), repeatable=True))))
 
 
+def pause(task_id: str) -> Conversation[TaskRecord]:
+    """Keeps a task from starting, or has it stand still where it runs."""
+    return records.task((yield from ask(Request("POST", _path(task_id) + ":pause", repeatable=True))))
+
+
+def resume(task_id: str) -> Conversation[TaskRecord]:
+    """Lets a paused task take part again, or go on where it stands."""
+    return records.task((yield from ask(Request("POST", _path(task_id) + ":resume", repeatable=True))))
+
+
 def events(
     *,
     cursor: str | None = None,

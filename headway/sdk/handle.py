@@ -55,6 +55,14 @@ class Handle(Generic[R]):
         """
         self._app.client.change(self.id, **said)
 
+    def pause(self) -> None:
+        """Keeps the task from starting, or has it stand still where it runs; raises Conflict when it has finished."""
+        self._app.client.pause(self.id)
+
+    def resume(self) -> None:
+        """Lets it take part again, or go on where it stands; raises Conflict when it has finished."""
+        self._app.client.resume(self.id)
+
     def logs(self, attempt: int | None = None, follow: bool = False) -> Generator[bytes, None, None]:
         """The log of the last attempt, piece by piece; with `follow` until the task has ended."""
         return self._app.client.logs(self.id, attempt, follow)

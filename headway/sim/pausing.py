@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from headway.core.feedback import STAYS, Preemption
-from headway.core.placement import Shape, number_of
+from headway.core.feedback import Preemption
+from headway.core.placement import STAYS, Shape, number_of
 from headway.core.queue import LineKey
 from headway.core.resources import fits
 from headway.sim.task import Run, Task

@@ -45,6 +45,11 @@ class EventStore:
         assert row is not None
         return Place(int(row["tx"]))
 
+    async def why(self, tenant: int, task: int, kinds: Sequence[str]) -> str | None:
+        """What was said the last time that one of these happened to a task."""
+        row = await self._database.fetchrow(_SQL["last"], self._pool, tenant, task, kinds)
+        return None if row is None else row["message"]
+
     async def after(
         self, tenant: int, place: Place, *, task: int | None, kinds: Sequence[str] | None, most: int
     ) -> list[EventRow]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.feedback import STAYS, Feedback, Preemption, Run, level
+from headway.core.feedback import Feedback, Preemption, Run, level
 from headway.core.lifecycle import Lane
-from headway.core.placement import Shape
+from headway.core.placement import STAYS, Shape
 from headway.core.policy import Policy
 from headway.core.queue import LineKey
 from headway.core.resources import fits, give

@@ -26,6 +26,7 @@ from headway.wire import (
     Fetch,
     FromAgent,
     FromLeader,
+    Frozen,
     Heartbeat,
     Hello,
     Key,
@@ -35,6 +36,7 @@ from headway.wire import (
     Renewed,
     Returned,
     Started,
+    Thawed,
     Welcome,
     Windows,
     decode_from_agent,
@@ -59,6 +61,7 @@ class FakeLeader:
     started: list[Key] = field(default_factory=list)
     returned: list[Key] = field(default_factory=list)
     fetched: list[str] = field(default_factory=list)
+    frozen: set[Key] = field(default_factory=set)
     windows: dict[str, int] = field(default_factory=dict)
     port: int = 0
 
@@ -122,6 +125,12 @@ class FakeLeader:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._news.wait(), 0.05)
 
+    async def until_true(self, fact: Callable[[], object]) -> None:
+        """Waits for a fact that no frame tells of."""
+        async with asyncio.timeout(20):
+            while not fact():
+                await asyncio.sleep(0.005)
+
     def ending(self, key: Key) -> Ending | None:
         return self._first.get(key)
 
@@ -169,6 +178,10 @@ class FakeLeader:
                 self.started += message.keys
             case Returned():
                 self.returned += message.keys
+            case Frozen():
+                self.frozen |= set(message.keys)
+            case Thawed():
+                self.frozen -= set(message.keys)
             case Windows():
                 self.windows = message.windows
         return None

@@ -22,12 +22,17 @@ class RawAgent:
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
+        self._passed: list[wire.FromLeader] = []
 
     async def say(self, message: wire.FromAgent) -> None:
         await self._socket.send(wire.encode(message))
 
     async def hear(self, kind: type) -> wire.FromLeader:
-        """The next message of a kind; others before it are passed over."""
+        """The next message of a kind; others before it are heard by who asks for those."""
+        for message in self._passed:
+            if isinstance(message, kind):
+                self._passed.remove(message)
+                return message
         async with asyncio.timeout(SECONDS):
             while True:
                 frame = await self._socket.recv()
@@ -35,6 +40,7 @@ class RawAgent:
                 message = wire.decode_from_leader(frame)
                 if isinstance(message, kind):
                     return message
+                self._passed.append(message)
 
     async def assigned(self) -> list[wire.Assignment]:
         message = await self.hear(Dispatch)
@@ -45,12 +51,18 @@ class RawAgent:
         return [Key(one.tenant, one.task, one.attempt) for one in await self.assigned()]
 
     async def greet(
-        self, name: str = "n1", *, incarnation: str = "a", home: str = "h", running: list[Key] | None = None
+        self,
+        name: str = "n1",
+        *,
+        incarnation: str = "a",
+        home: str = "h",
+        running: list[Key] | None = None,
+        frozen: list[Key] | None = None,
     ) -> wire.FromLeader:
         await self.say(
             Hello(
                 wire.PROTOCOL, name, incarnation, home, {"cpu": 1000, "memory": 2**30}, {}, [], ["command"],
-                {"command": 0}, running or [], ("trusted", "sandboxed"),
+                {"command": 0}, running or [], ("trusted", "sandboxed"), frozen=frozen or [],
             )
         )  # fmt: skip
         async with asyncio.timeout(SECONDS):

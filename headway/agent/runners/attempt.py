@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 
 import msgspec
 import structlog
@@ -18,6 +19,14 @@ from headway.agent.transfer import TransferFault
 from headway.wire import Assignment, Ending, Key, Outcome
 
 _log = structlog.get_logger("headway.agent.processes")
+
+
+class Standing(enum.Enum):
+    """What became of the wish that an attempt stand still."""
+
+    STILL = 0
+    NOT = 1  # it is not here any more, or is being stopped
+    UNBEGUN = 2  # it had not begun; it was given up, and costs nothing
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -51,8 +60,10 @@ class Attempt:
         "ports",
         "preparing",
         "script",
+        "stood_at",
         "stop",
         "timer",
+        "was_signalled",
         "words",
     )
 
@@ -73,6 +84,10 @@ class Attempt:
         self.lent: list[Name] = []
         self.preparing: asyncio.Task[None] | None = None
         self.log = Log()
+        self.stood_at: float | None = None
+        """Since when it stands still."""
+        self.was_signalled = False
+        """Whether it stands by SIGSTOP."""
         self.stop: Outcome | None = None
         self.timer: asyncio.TimerHandle | None = None
 
@@ -82,8 +97,8 @@ class Attempt:
         return self.held.group if self.held is not None else None
 
     def ran(self, now: float) -> float:
-        """For how many seconds it has run."""
-        return now - self.began
+        """For how many seconds it has run; what it stood still does not count."""
+        return (now if self.stood_at is None else self.stood_at) - self.began
 
     @property
     def key(self) -> Key:

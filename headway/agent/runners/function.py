@@ -17,9 +17,18 @@ import msgspec
 import structlog
 
 from headway.agent.outbox import Outbox
+from headway.agent.runners.function_endings import (
+    died,
+    key_of,
+    starved,
+    stopped,
+    untold,
+    with_reason,
+    without_stand,
+)
 from headway.agent.runners.watcher import Watcher
 from headway.agent.runners.worker import Stop, Worker
-from headway.agent.runners.worker_room import Room, Rooms
+from headway.agent.runners.worker_room import Rooms
 from headway.agent.worker_wire import STOPPED, Booted, Finished
 from headway.wire import Assignment, Bounds, Ending, Key, Outcome, bounded
 
@@ -32,8 +41,6 @@ TICK_SECONDS = 0.02
 SUSPECTS_MAX = 1000
 GRACE_MS_MAX = 10 * 60_000
 BOOT_BACKOFF_SECONDS = (0.5, 30.0)
-
-CODES = {Outcome.CAPPED: "cap_exceeded", Outcome.KILLED: "killed", Outcome.LOST: "agent_stopped"}
 
 _log = structlog.get_logger("headway.agent.functions")
 
@@ -68,6 +75,7 @@ class FunctionRunner:
         self._mean = FIRST_MEAN
         self._suspects: set[int] = set()
         self._doomed: dict[int, Outcome] = {}
+        self._to_stand: set[int] = set()
         self._tick_at: asyncio.TimerHandle | None = None
         self._backoff = BOOT_BACKOFF_SECONDS[0]
         self._is_closing = False
@@ -104,7 +112,7 @@ class FunctionRunner:
     def hand_back(self, keep: int) -> list[Key]:
         """Gives up what waits beyond `keep`, the latest first."""
         given = [self._queue.pop() for _ in range(len(self._queue) - keep)]
-        return [_key(assignment) for assignment in given]
+        return [key_of(assignment) for assignment in given]
 
     def oldest_age(self) -> float:
         """For how long the task has been running that runs longest."""
@@ -114,19 +122,19 @@ class FunctionRunner:
     def keys(self) -> list[Key]:
         """Everything it holds."""
         held = [assignment for worker in self._workers for assignment in worker.held.values()]
-        return [_key(assignment) for assignment in (*self._queue, *held)]
+        return [key_of(assignment) for assignment in (*self._queue, *held)]
 
     def announced(self) -> list[Key]:
         """What was announced as started and still runs."""
-        return [_key(w.held[w.announced]) for w in self._workers if w.announced in w.held]
+        return [key_of(w.held[w.announced]) for w in self._workers if w.announced in w.held]
 
     def stop(self, keys: set[Key], why: Outcome) -> None:
         """Stops functions: what never began ends at once, what runs gets SIGTERM, then SIGKILL."""
-        queued = [assignment for assignment in self._queue if _key(assignment) in keys]
+        queued = [assignment for assignment in self._queue if key_of(assignment) in keys]
         self._doomed.update((assignment.task, why) for assignment in queued)
         self._end_doomed()
         for worker in self._workers:
-            doomed = [task for task, assignment in worker.held.items() if _key(assignment) in keys]
+            doomed = [task for task, assignment in worker.held.items() if key_of(assignment) in keys]
             if doomed:
                 self._doomed.update(dict.fromkeys(doomed, why))
                 worker.revoke()
@@ -134,12 +142,61 @@ class FunctionRunner:
 
     def change(self, said: Mapping[Key, Bounds]) -> None:
         """Lets functions run longer, or shorter; one that is being stopped stays so."""
-        self._queue = deque(bounded(a, said[_key(a)]) if _key(a) in said else a for a in self._queue)
+        self._queue = deque(bounded(a, said[key_of(a)]) if key_of(a) in said else a for a in self._queue)
         for worker in self._workers:
             for task, assignment in list(worker.held.items()):
-                if (bounds := said.get(_key(assignment))) is not None:
+                if (bounds := said.get(key_of(assignment))) is not None:
                     worker.change(task, bounds)
             self._look_at(worker)
+
+    def stand(self, keys: set[Key]) -> list[Key]:
+        """Has functions stand still, as soon as their workers hold nobody else's; answers those that had not begun."""
+        back = [key_of(a) for a in self._queue if key_of(a) in keys]
+        self._queue = deque(a for a in self._queue if key_of(a) not in keys)
+        for worker in self._workers:
+            wanted = {task for task, assignment in worker.held.items() if key_of(assignment) in keys}
+            standing = self._standing_in(worker)
+            if standing is not None and standing in keys:
+                self._outbox.stands(standing)
+            elif wanted:
+                self._to_stand |= wanted
+                self._look_at(worker)
+        return back
+
+    def go_on(self, keys: set[Key]) -> None:
+        """Has functions go on that stood still."""
+        for worker in self._workers:
+            key = self._standing_in(worker)
+            if key is not None and key in keys:
+                worker.go_on(self._clock())
+                self._outbox.goes_on(key)
+
+    def standing(self) -> list[Key]:
+        """What stands still."""
+        return [key for worker in self._workers if (key := self._standing_in(worker)) is not None]
+
+    def _standing_in(self, worker: Worker) -> Key | None:
+        assignment = worker.held.get(worker.current()[0]) if worker.stood_at is not None else None
+        return None if assignment is None else key_of(assignment)
+
+    def _stand(self, worker: Worker, assignment: Assignment) -> None:
+        """Stops a worker; what else it holds goes to others first, for it could not be had from one that stands."""
+        if len(worker.held) > 1:
+            if not worker.is_revoked:
+                worker.revoke()
+            return
+        self._to_stand.discard(assignment.task)
+        if worker.stood_at is None:
+            worker.stand(self._clock())
+        self._outbox.stands(key_of(assignment))
+
+    def _hand_back_unbegun(self) -> None:
+        """Of what was to stand still, that which came back from its worker without having begun."""
+        back = [key_of(a) for a in self._queue if a.task in self._to_stand]
+        if back:
+            self._queue = deque(a for a in self._queue if a.task not in self._to_stand)
+            self._to_stand -= {key.task for key in back}
+            self._outbox.hand_back(back)
 
     def stop_all(self, why: Outcome, grace_ms_max: int) -> None:
         """The agent stops: nothing begins any more, what runs is stopped."""
@@ -149,10 +206,10 @@ class FunctionRunner:
 
     def abandon(self, keys: set[Key] | None = None) -> None:
         """Kills (None: everything) at once and forgets: it is not ours any more."""
-        forgotten = [a for a in self._queue if keys is None or _key(a) in keys]
-        self._queue = deque(a for a in self._queue if keys is not None and _key(a) not in keys)
+        forgotten = [a for a in self._queue if keys is None or key_of(a) in keys]
+        self._queue = deque(a for a in self._queue if keys is not None and key_of(a) not in keys)
         for worker in self._workers:
-            gone = [task for task, a in worker.held.items() if keys is None or _key(a) in keys]
+            gone = [task for task, a in worker.held.items() if keys is None or key_of(a) in keys]
             if gone:
                 worker.kill()
             forgotten += [worker.held.pop(task) for task in gone]
@@ -222,6 +279,12 @@ class FunctionRunner:
         if message.revoked:
             back = [held.pop(task) for task in message.revoked if task in held]
             self._queue.extendleft(reversed(back))
+            if self._to_stand:
+                self._hand_back_unbegun()
+        if worker.stood:
+            endings = [without_stand(ending, worker.stood) for ending in endings]
+        if self._to_stand:
+            self._to_stand -= {ending.task for ending in endings}
         if message.logs:
             self._outbox.log(message.logs)
         if endings:
@@ -240,7 +303,7 @@ class FunctionRunner:
         worker.stopped()
         if ending.code != STOPPED:
             return ending
-        return _with_reason(ending, stop.why)
+        return with_reason(ending, stop.why)
 
     def _end_doomed(self) -> None:
         """Revoked tasks that were to be stopped have ended without having begun."""
@@ -255,8 +318,8 @@ class FunctionRunner:
         """Ends tasks that were to be stopped and never began. What a stopping agent gives up costs no
         attempt."""
         whys = [(assignment, self._doomed.pop(assignment.task)) for assignment in assignments]
-        self._outbox.hand_back([_key(assignment) for assignment, why in whys if why is Outcome.LOST])
-        self._report([_stopped(assignment, why, 0) for assignment, why in whys if why is not Outcome.LOST], 0.0)
+        self._outbox.hand_back([key_of(assignment) for assignment, why in whys if why is Outcome.LOST])
+        self._report([stopped(assignment, why, 0) for assignment, why in whys if why is not Outcome.LOST], 0.0)
 
     def _report(self, endings: list[Ending], seconds: float) -> None:
         if endings:
@@ -282,25 +345,33 @@ class FunctionRunner:
         if worker.room.looks(worker.pid):
             worker.kill()
             return
+        if worker.stood_at is not None and self._is_to_run(worker):
+            worker.go_on(now)
         if worker.stop is not None:
             if now >= worker.stop.force_at:
                 worker.kill()
             return
         if len(worker.held) > 1 and not worker.is_revoked and now - worker.given_at > TICK_SECONDS:
             worker.revoke()
-        task, age = worker.current()
+        task, age = worker.ran()
         assignment = worker.held.get(task)
-        if assignment is None:
+        if assignment is None or worker.stood_at is not None:
             return
         if task in worker.moved_ms:
             worker.tell_news(task)
         if task in self._doomed:
             self._ask_to_stop(worker, assignment, self._doomed[task], now)
+        elif task in self._to_stand:
+            self._stand(worker, assignment)
         elif age * 1000 >= assignment.cap_ms:
             self._ask_to_stop(worker, assignment, Outcome.CAPPED, now)
         elif age > TICK_SECONDS and worker.announced != task:
             worker.announced = task
-            self._outbox.start([_key(assignment)])
+            self._outbox.start([key_of(assignment)])
+
+    def _is_to_run(self, worker: Worker) -> bool:
+        """Whether a worker that stands has to go on to be stopped."""
+        return worker.stop is not None or worker.current()[0] in self._doomed
 
     def _ask_to_stop(self, worker: Worker, assignment: Assignment, why: Outcome, now: float) -> None:
         if len(worker.held) > 1:
@@ -359,9 +430,9 @@ class FunctionRunner:
         """Ends the task that a dead worker ran; what it had not begun waits again."""
         # One task a chunk for a while: what a crash can take down with it is then told already.
         self._mean = max(self._mean, CHUNK_SECONDS)
-        untold = worker.take_ended()
-        self._report([_untold(assignment) for assignment in untold], 0.0)
-        culprit, age = worker.current()
+        silent = worker.take_ended()
+        self._report([untold(assignment) for assignment in silent], 0.0)
+        culprit, age = worker.ran()
         blamed = worker.held.pop(culprit, None)
         if blamed is None and worker.held and not worker.was_killed:
             # It died and says that it ran nothing. Perhaps it was dead when it was given these; but if that happens
@@ -376,11 +447,11 @@ class FunctionRunner:
             if worker.stop is not None and worker.stop.task == blamed.task:
                 why = worker.stop.why
             if why is not None:
-                ending = _stopped(blamed, why, ran_ms)
+                ending = stopped(blamed, why, ran_ms)
             elif worker.room.is_overfull and status == -signal.SIGKILL:
-                ending = _starved(blamed, worker.room, ran_ms)
+                ending = starved(blamed, worker.room, ran_ms)
             else:
-                ending = _died(blamed, status, ran_ms)
+                ending = died(blamed, status, ran_ms)
             self._report([ending], ran_ms / 1000)
         self._end_doomed()
 
@@ -395,46 +466,3 @@ class FunctionRunner:
     def _start_later(self) -> None:
         self._loop.call_later(self._backoff, self._start_worker)
         self._backoff = min(self._backoff * 2, BOOT_BACKOFF_SECONDS[1])
-
-
-def _key(assignment: Assignment) -> Key:
-    return Key(assignment.tenant, assignment.task, assignment.attempt)
-
-
-def _stopped(assignment: Assignment, why: Outcome, ran_ms: int) -> Ending:
-    return _with_reason(Ending(*_key(assignment), outcome=why, ran_ms=ran_ms), why)
-
-
-def _with_reason(ending: Ending, why: Outcome) -> Ending:
-    match why:
-        case Outcome.CAPPED:
-            message = "stopped: it ran longer than its execution cap"
-        case Outcome.LOST:
-            message = "the agent was stopped while it ran"
-        case _:
-            message = "stopped on request"
-    key = (ending.tenant, ending.task, ending.attempt)
-    return Ending(*key, why, ending.ran_ms, None, CODES[why], message, None, ending.tail, ending.log_bytes)
-
-
-def _untold(assignment: Assignment) -> Ending:
-    message = "it ended, but its worker process died before it could tell how"
-    return Ending(*_key(assignment), Outcome.LOST, 0, None, "result_lost", message)
-
-
-def _starved(assignment: Assignment, room: Room, ran_ms: int) -> Ending:
-    mebibytes = (room.memory_bytes or 0) / 2**20
-    message = (
-        f"killed: its worker used more than the {mebibytes:g} MiB it has; let the function use less, give workers more "
-        f"(--worker-memory {max(1, round(2 * mebibytes))}Mi), or have fewer of them"
-    )
-    return Ending(*_key(assignment), Outcome.FAILED, ran_ms, None, "oom", message)
-
-
-def _died(assignment: Assignment, status: int, ran_ms: int) -> Ending:
-    """SIGKILL comes from outside (an operator, the kernel short of memory): the task is tried again as after any loss,
-    a bounded number of times. Any other death is the task's own doing."""
-    how = f"exited with {status}" if status >= 0 else f"was killed by {signal.Signals(-status).name}"
-    message = f"its worker process {how} while it ran"
-    outcome = Outcome.LOST if status == -signal.SIGKILL else Outcome.FAILED
-    return Ending(*_key(assignment), outcome, ran_ms, None, "worker_died", message)

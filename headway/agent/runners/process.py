@@ -23,7 +23,8 @@ from headway.agent.cache import Name
 from headway.agent.leftovers import kill_attempts, kill_group
 from headway.agent.logs import Log
 from headway.agent.outbox import Outbox
-from headway.agent.runners.attempt import Attempt, decode, ended, faulty, not_fetched
+from headway.agent.runners import standing
+from headway.agent.runners.attempt import Attempt, Standing, decode, ended, faulty, not_fetched
 from headway.agent.runners.directories import Directories
 from headway.agent.runners.lending import Lending
 from headway.agent.runners.orphans import Orphans, reap_group
@@ -115,6 +116,11 @@ class ProcessRunner:
         """Everything it runs."""
         return list(self._attempts)
 
+    def assignment(self, key: Key) -> Assignment | None:
+        """What an attempt is, if it runs here."""
+        attempt = self._attempts.get(key)
+        return None if attempt is None else attempt.assignment
+
     def announced(self) -> list[Key]:
         """What was announced as started."""
         silent = set(self._unannounced)
@@ -135,8 +141,31 @@ class ProcessRunner:
         for key in said.keys() & self._attempts.keys():
             attempt = self._attempts[key]
             attempt.assignment = bounded(attempt.assignment, said[key])
-            if attempt.stop is None:
+            if attempt.stop is None and attempt.stood_at is None:
                 self._arm(attempt)
+
+    def stand(self, key: Key) -> Standing:
+        """Has an attempt stand still. One that is being stopped is not kept from its end."""
+        attempt = self._attempts.get(key)
+        if attempt is None or attempt.stop is not None:
+            return Standing.NOT
+        if not attempt.pid:  # its script is on its way
+            self._release(attempt)
+            return Standing.UNBEGUN
+        if attempt.stood_at is None:
+            assert attempt.timer is not None
+            attempt.timer.cancel()
+            standing.stand(attempt, self._marker, self._clock())
+        return Standing.STILL
+
+    def go_on(self, key: Key) -> bool:
+        """Has it go on; False for one that does not stand."""
+        attempt = self._attempts.get(key)
+        if attempt is None or attempt.stood_at is None:
+            return False
+        standing.go_on(attempt, self._marker, self._clock())
+        self._arm(attempt)
+        return True
 
     def abandon(self, keys: set[Key] | None = None) -> list[Assignment]:
         """Kills attempts (None: all) at once and forgets them: they are not ours any more."""
@@ -290,6 +319,8 @@ class ProcessRunner:
         if not attempt.pid:
             self._end(attempt, ended(attempt, reason, CODES[reason], why(reason, attempt.assignment.cap_ms)))
             return
+        if attempt.stood_at is not None:
+            standing.go_on(attempt, self._marker, self._clock())
         assert attempt.timer is not None
         attempt.timer.cancel()
         grace_ms = min(attempt.assignment.grace_ms, grace_ms_max)

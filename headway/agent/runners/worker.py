@@ -65,6 +65,10 @@ class Worker:
         self.stop: Stop | None = None
         self.moved_ms: dict[int, int] = {}
         """By how much the caps of tasks it holds were moved since it was given them."""
+        self.stood_at: float | None = None
+        """Since when it stands still."""
+        self.stood: dict[int, float] = {}
+        """For how many seconds tasks it holds stood still before."""
         self.was_ready = False
         self.was_killed = False
         self._unread = bytearray()
@@ -83,6 +87,7 @@ class Worker:
         self.held = {assignment.task: assignment for assignment in chunk}
         self.given, self.given_at = len(chunk), now
         self.moved_ms.clear()
+        self.stood.clear()
         self.is_revoked = False
         self._unsent += framed(_encode(chunk))
 
@@ -136,6 +141,31 @@ class Worker:
         before = self.held[task]
         self.moved_ms[task] = self.moved_ms.get(task, 0) + bounds.cap_ms - before.cap_ms
         self.held[task] = bounded(before, bounds)
+
+    def stand(self, now: float) -> None:
+        """Stops it where it is, and what it started."""
+        self.stood_at = now
+        self._signal_group(signal.SIGSTOP)
+
+    def go_on(self, now: float) -> None:
+        """Lets it go on; what it stood does not count against the cap of the task it runs."""
+        assert self.stood_at is not None
+        stood = now - self.stood_at
+        self.stood_at = None
+        task, _ = self.current()
+        self.stood[task] = self.stood.get(task, 0.0) + stood
+        self.moved_ms[task] = self.moved_ms.get(task, 0) + int(stood * 1000)
+        self.tell_news(task)
+        self._signal_group(signal.SIGCONT)
+
+    def ran(self) -> tuple[int, float]:
+        """The task it runs now (0: none), and for how many seconds, without those it stood still."""
+        task, age = self.current()
+        return task, age - self.stood.get(task, 0.0)
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
 
     def tell_news(self, task: int) -> None:
         """Writes where the running task finds it what changed for it since it began."""
