@@ -56,6 +56,37 @@ class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """How closed in a process has to run. An agent that cannot enforce it hands the attempt back."""
 
 
+class ArtifactFile(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A file that an attempt left: its path, its size, and where in the archive it begins."""
+
+    path: str
+    size: int
+    at: int
+
+
+class LeftOut(msgspec.Struct, frozen=True):
+    """What an attempt left and was not taken, and why."""
+
+    path: str
+    why: str
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What is in the archive of what an attempt left, by path; and what is not, the first of it and how many."""
+
+    files: list[ArtifactFile]
+    left_out: list[LeftOut] = []
+    left_out_count: int = 0
+
+
+class Artifacts(msgspec.Struct, frozen=True):
+    """What an attempt left in $HEADWAY_ARTIFACTS: the blob with the archive, and what is in it."""
+
+    digest: str
+    bytes: int
+    manifest: Manifest
+
+
 class Ending(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The end of an attempt."""
 
@@ -74,6 +105,8 @@ class Ending(msgspec.Struct, array_like=True, frozen=True, gc=False):
     log_bytes: int = 0
     usage: dict[str, float] | None = None
     """What the attempt used: cpu_user, cpu_system (seconds), memory_peak, io_read, io_written (bytes)."""
+    artifacts: Artifacts | None = None
+    """What it left, stored already."""
 
 
 class Bounds(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -227,6 +227,8 @@ class Outbox:
 
 def _size(ending: Ending) -> int:
     size = ENDING_BYTES + len(ending.tail) + len(ending.message)
+    if ending.artifacts is not None:
+        size += sum(len(file.path) + ENDING_BYTES for file in ending.artifacts.manifest.files)
     return size if ending.result is None else size + len(ending.result)
 
 

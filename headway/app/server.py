@@ -28,6 +28,7 @@ from headway.files.signing import Signer
 from headway.gateway.accounts import AccountsApi
 from headway.gateway.admission import Admission
 from headway.gateway.api import Api, task_id
+from headway.gateway.artifacts import ArtifactsApi
 from headway.gateway.auth import Authenticator, keep_bootstrap_keys
 from headway.gateway.blobs import BlobsApi
 from headway.gateway.connection import BoundedHttp
@@ -46,6 +47,7 @@ from headway.scheduler.leader import Leader
 from headway.scheduler.policies import Policies
 from headway.scheduler.sessions import serve_agent
 from headway.store.accounts import AccountStore
+from headway.store.artifacts import ArtifactStore
 from headway.store.blobs import BlobStore, collect_for_ever
 from headway.store.cluster import ClusterStore
 from headway.store.database import GONE, Database
@@ -218,6 +220,13 @@ class _Server:
             signer=self._signs,
             quota_of=self._admission.storage_of,
         )
+        self._artifacts_api = ArtifactsApi(
+            artifacts=ArtifactStore(databases.asking, POOL),
+            blobs=BlobStore(databases.asking, POOL, shelf),
+            authenticator=self._authenticator,
+            view=self._api.view,
+            task_id=task_id,
+        )
 
     def _leading(self, name: str, databases: _Databases, shelf: Shelf) -> Leader:
         return Leader(
@@ -226,7 +235,9 @@ class _Server:
             queue_store=QueueStore(databases.scheduling, POOL),
             steering_store=SteeringStore(databases.scheduling, POOL),
             task_store=TaskStore(databases.scheduling, POOL),
-            files=Files(BlobStore(databases.scheduling, POOL, shelf), self._signs),
+            files=Files(
+                BlobStore(databases.scheduling, POOL, shelf), ArtifactStore(databases.scheduling, POOL), self._signs
+            ),
             policies=Policies(AccountStore(databases.scheduling, POOL)),
             outlooks=OutlookStore(databases.scheduling, POOL),
             ended=self._waiting.ended,
@@ -282,6 +293,7 @@ class _Server:
             self._steering_api,
             self._events_api,
             self._blobs_api,
+            self._artifacts_api,
             ready=self._why_not_ready,
             metrics=exposition(readings(self._leader, lambda: self._accepted_tasks, POOL_NAME)),
             more=[WebSocketRoute("/v1/agent/session", self._agent_session)],

@@ -17,6 +17,8 @@ SECTIONS: dict[str, dict[str, str]] = {
         "show": "Show one task with its attempts.",
         "explain": "Say why a task waits, or runs where it does.",
         "logs": "Print the log of a task.",
+        "artifacts": "List the files a task left.",
+        "download": "Download files a task left.",
         "change": "Change how long a task may run, or how late it may start.",
         "pause": "Pause tasks; what runs stands still.",
         "resume": "Let paused tasks go on.",

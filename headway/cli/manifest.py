@@ -23,7 +23,7 @@ from headway.sdk.submissions import KEYS, submission, wrong_key
 MANIFEST_BYTES_MAX = 1024 * 1024
 VERSION = 1
 ONE = "one manifest per file; `submit --jsonl` takes many"
-_TEXTS = frozenset({"name", "tier", "script", "function", "command", "env", "tags"})
+_TEXTS = frozenset({"name", "tier", "script", "function", "bundle", "workdir", "command", "env", "tags"})
 """Keys whose scalars are texts, however they look."""
 
 

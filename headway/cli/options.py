@@ -57,7 +57,10 @@ def submission_options(command: Command) -> Command:
 
 def wishes(said: dict[str, object]) -> dict[str, object]:
     """Takes the submission options out of `said`, as the keys of a submission."""
-    names = ("tier", "profile", "name", "delay_tolerance", "eligible_at", "execution_cap", "cap_grace", "env", "tags")
+    names = (
+        "tier", "profile", "name", "delay_tolerance", "eligible_at", "execution_cap", "cap_grace", "env", "tags",
+        "bundle", "workdir",
+    )  # fmt: skip
     taken = {name: said.pop(name) for name in names}
     resources = cast("dict[str, str]", said.pop("resources"))
     taken["retry"] = mentioned(
@@ -71,6 +74,12 @@ def wishes(said: dict[str, object]) -> dict[str, object]:
     taken["rates"] = [{"key": key, "rate": number(rate)} for key, rate in rates.items()]
     taken["preemptible"] = said.pop("preemptible")
     return {name: value for name, value in taken.items() if value}
+
+
+def sent(client: Client, wishes: dict[str, object]) -> dict[str, object]:
+    """The wishes, with the folder of `bundle` uploaded and its digest instead."""
+    folder = wishes.get("bundle")
+    return wishes if folder is None else {**wishes, "bundle": client.bundle(str(folder))}
 
 
 def _ports(text: str) -> int | float | str | list[str]:
@@ -134,6 +143,10 @@ _SUBMISSION = [
     click.option("--retry-initial", metavar="DURATION", help="The pause before the second try, such as 1s."),
     click.option("--env", multiple=True, metavar="K=V", callback=pairs, help="An environment variable."),
     click.option("--resources", multiple=True, metavar="K=V", callback=pairs, help="Such as cpu=2, ports=http,admin."),
+    click.option(
+        "--bundle", metavar="DIR", type=click.Path(exists=True, file_okay=False), help="Send a folder to work in."
+    ),
+    click.option("--workdir", metavar="PATH", help="Where in it to start."),
     click.option("--concurrency", multiple=True, metavar="KEY=N", callback=pairs, help="At most N of KEY at once."),
     click.option("--rate", "rates", multiple=True, metavar="KEY=RATE", callback=pairs, help="Such as api=60/m."),
     click.option("--preemptible", is_flag=True, help="It may be paused for more pressing work."),

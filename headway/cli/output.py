@@ -34,7 +34,7 @@ def print_items(items: Sequence[Item], form: str, columns: Sequence[Column]) -> 
             click.echo(_yaml(items), nl=False)
         case "name":
             for item in items:
-                click.echo(clean(item.get("id", item.get("name", ""))))
+                click.echo(clean(item.get("id", item.get("name", item.get("path", "")))))
         case _:
             headings = [heading for heading, _ in columns]
             _print_table([[clean(cell(item)) for _, cell in columns] for item in items], headings)

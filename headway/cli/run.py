@@ -30,5 +30,5 @@ def command(
     headway run -- echo hello
     headway run --tier premium --execution-cap 10m --follow -- make test
     """
-    record = client.submit(submission({**wishes, "command": list(words)}))
+    record = client.submit(submission({**options.sent(client, wishes), "command": list(words)}))
     return report(client, record, form, wait=wait, follow=follow, timeout=timeout)

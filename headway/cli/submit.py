@@ -56,7 +56,7 @@ def command(
             raise click.UsageError("--jsonl takes neither wishes nor --wait: each line says all of its task")
         return submit_lines(client, jsonl)
     if script is not None:
-        said = {**wishes, **uploaded(client, script, Path()), "args": list(arguments)}
+        said = {**options.sent(client, wishes), **uploaded(client, script, Path()), "args": list(arguments)}
         task = submission(said)
     else:
         task = from_manifest(client, manifest_file or "-", wishes)
@@ -69,12 +69,15 @@ def from_manifest(client: Client, name: str, wishes: dict[str, object]) -> Submi
         read = manifest.parse(file.read(manifest.MANIFEST_BYTES_MAX + 1), "stdin" if name == "-" else name)
     if isinstance(rule := read.said.get("retry"), dict) and "retry" in wishes:
         wishes = {**wishes, "retry": {**rule, **cast("dict[str, object]", wishes["retry"])}}
-    script = read.said.get("script")
-    if not isinstance(script, str) or script.startswith("sha256:"):
-        return read.submission(**wishes)
     read.submission(**wishes)  # what is wrong is said before anything is uploaded
     beside = Path() if name == "-" else Path(name).parent
-    return read.submission(**wishes, **uploaded(client, script, beside))
+    bundle, script = read.said.get("bundle"), read.said.get("script")
+    if "bundle" not in wishes and isinstance(bundle, str) and not bundle.startswith("sha256:"):
+        wishes = {**wishes, "bundle": str(beside / bundle)}
+    wishes = options.sent(client, wishes)
+    if isinstance(script, str) and not script.startswith("sha256:"):
+        wishes = {**wishes, **uploaded(client, script, beside)}
+    return read.submission(**wishes)
 
 
 def uploaded(client: Client, script: str, beside: Path) -> dict[str, object]:

@@ -22,6 +22,7 @@ from headway.core.profiles import TRUSTED, Profile, is_looser
 from headway.core.quantity import duration_ms, milli, size_bytes
 from headway.core.refusal import Refused
 from headway.core.terms import NONE, SaidRate, Terms, rates_of, wrong_terms
+from headway.core.workdir import wrong_workdir
 
 Duration = str | int | float
 Kind = Literal["command", "script", "function"]
@@ -69,6 +70,8 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     script: str | None = None
     script_path: str | None = None
     function: str | None = None
+    bundle: str | None = None
+    workdir: str | None = None
     args: list[object] = []
     kwargs: dict[str, object] = {}
     env: dict[str, str] = {}
@@ -105,6 +108,10 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
     tags: dict[str, str] = {}
     ports: list[str] = []
     """What the ports it asked for are called; one that only counted them has no names."""
+    bundle: str | None = None
+    """The digest of the archive that is unpacked into its workspace."""
+    workdir: str | None = None
+    """The directory of the workspace in which it starts."""
 
 
 class Tier(msgspec.Struct, frozen=True):
@@ -132,6 +139,7 @@ class Admitted(msgspec.Struct, frozen=True, gc=False):
     eligible_at: datetime | None
     script: str | None
     script_path: str | None
+    bundle: str | None
     function: str | None
     lane: Lane
     terms: Terms
@@ -179,7 +187,17 @@ def _admitted(
     kind: Kind = "function" if said.function is not None else "script" if said.script is not None else "command"
     ports = names_of(said.resources["ports"]) if "ports" in said.resources else []
     spec = Spec(
-        said.command, said.script, said.function, said.args, said.kwargs, said.env, said.retry, said.tags, ports
+        said.command,
+        said.script,
+        said.function,
+        said.args,
+        said.kwargs,
+        said.env,
+        said.retry,
+        said.tags,
+        ports,
+        said.bundle,
+        said.workdir,
     )
     profile = TRUSTED if kind == "function" else said.profile or tier.profile
     return Admitted(
@@ -195,6 +213,7 @@ def _admitted(
         eligible_at=None if said.eligible_at is None else said.eligible_at.astimezone(UTC),
         script=said.script,
         script_path=said.script_path,
+        bundle=said.bundle,
         function=said.function,
         lane=lane_of(said.off_peak, tolerance),
         terms=terms,
@@ -238,6 +257,8 @@ def _wrong_shape(said: Submission) -> list[Refused]:
         wrong.append(Refused("function", 'expected "package.module:function"'))
     if said.function is not None and said.profile is not None:
         wrong.append(Refused("profile", "a function runs in its worker, with the rights of whoever started that"))
+    if said.function is not None and (said.bundle is not None or said.workdir is not None):
+        wrong.append(Refused("bundle" if said.bundle else "workdir", "a function runs where its worker was started"))
     if said.function is None and said.kwargs:
         wrong.append(Refused("kwargs", "only a function takes kwargs"))
     if said.command is not None or said.script is not None:
@@ -279,6 +300,10 @@ def _wrong_process(said: Submission) -> list[Refused]:
         wrong.append(
             Refused("script", "expected the digest (sha256:…) that POST /v1/scripts answered to the uploaded text")
         )
+    if said.bundle is not None and not _DIGEST.fullmatch(said.bundle):
+        wrong.append(Refused("bundle", "expected the digest (sha256:…) of an archive uploaded to /v1/blobs"))
+    if said.workdir is not None and (why := wrong_workdir(said.workdir)):
+        wrong.append(Refused("workdir", why))
     words = [*(said.command or []), *said.args]
     if len(words) > ITEMS_MAX:
         wrong.append(Refused("command" if said.command else "args", f"must not exceed {ITEMS_MAX} words"))

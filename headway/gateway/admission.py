@@ -132,7 +132,8 @@ class Admission:
 
     async def _use_blobs(self, tenant: int, verdicts: list[Admitted | list[Refused]]) -> None:
         """Notes what tasks need, and refuses those of which something was never uploaded."""
-        wanted = {v.script for v in verdicts if isinstance(v, Admitted) and v.script is not None}
+        admitted = [v for v in verdicts if isinstance(v, Admitted)]
+        wanted = {digest for v in admitted for digest in (v.script, v.bundle) if digest is not None}
         if not wanted:
             return
         born = slice_start()
@@ -142,10 +143,8 @@ class Admission:
             self._used.update((tenant, digest, born) for digest in found)
             missing = set(unknown) - found
             for index, verdict in enumerate(verdicts):
-                if isinstance(verdict, Admitted) and verdict.script in missing:
-                    verdicts[index] = [
-                        Refused("script", "no script of that digest was uploaded; POST it to /v1/scripts first")
-                    ]
+                if isinstance(verdict, Admitted) and missing & {verdict.script, verdict.bundle}:
+                    verdicts[index] = _not_uploaded(verdict, missing)
 
     def _rows(self, caller: Caller, admitted: list[Admitted]) -> list[NewTask]:
         """Rows for admitted submissions. Runs 50,000 times a second: one clock reading and one id range for all, and
@@ -239,6 +238,15 @@ def _shape(one: Admitted, hold: _Hold) -> Shape:
 
 def _tier(row: TierRow) -> Tier:
     return Tier(row.name, row.needs, row.default_cap_ms, row.max_cap_ms, row.profile)
+
+
+def _not_uploaded(one: Admitted, missing: set[str]) -> list[Refused]:
+    wrong: list[Refused] = []
+    if one.script in missing:
+        wrong.append(Refused("script", "no script of that digest was uploaded; POST it to /v1/scripts first"))
+    if one.bundle in missing:
+        wrong.append(Refused("bundle", "no archive of that digest was uploaded; PUT it to /v1/blobs first"))
+    return wrong
 
 
 def _soon_enough(verdicts: list[Verdict], latest: datetime) -> list[Verdict]:

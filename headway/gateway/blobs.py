@@ -25,7 +25,7 @@ from headway.store.shelf import NoRoom, ShelfFault
 
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _RANGE = re.compile(r"bytes=([0-9]{1,15})-([0-9]{0,15})")
-_HEADERS = {"X-Content-Type-Options": "nosniff", "Content-Disposition": "attachment", "Accept-Ranges": "bytes"}
+HEADERS = {"X-Content-Type-Options": "nosniff", "Content-Disposition": "attachment", "Accept-Ranges": "bytes"}
 _SIGNED = frozenset(PARAMETERS)
 _UNSIGNED = frozenset[str]()
 _log = structlog.get_logger("headway.gateway")
@@ -80,7 +80,7 @@ class BlobsApi:
         """A blob, or the part of it that `Range` asks for; to `HEAD`, only whether it is here."""
         digest = _digest(request)
         door = await self._door(request, digest, "GET")
-        headers = {**_HEADERS, "ETag": f'"{digest}"'}
+        headers = {**HEADERS, "ETag": f'"{digest}"'}
         if request.method == "HEAD":
             size = await self._blobs.touch(door.tenant, digest)
             if size is None:

@@ -13,6 +13,7 @@ from headway.core.quantity import DURATION_SECONDS_MAX, TEXT_CHARS_MAX
 from headway.core.task import ATTEMPTS_MAX, FUNCTION_CHARS_MAX, ITEMS_MAX, NAME_CHARS_MAX, RESOURCES_MAX, TAGS_MAX
 from headway.core.terms import KEY_CHARS_MAX
 from headway.core.terms import LIST_MAX as TERMS_MAX
+from headway.core.workdir import WORKDIR_CHARS_MAX
 from headway.gateway.account_bodies import PRICE_MAX, TIERS_MAX, WEIGHT_MAX
 from headway.gateway.api import LIST_MAX, STATUSES, WAIT_IDS_MAX, WAIT_SECONDS_MAX
 from headway.gateway.events import KINDS
@@ -57,6 +58,8 @@ BODIES: dict[str, dict[str, Schema]] = {
         "name": {"minLength": 1, "maxLength": NAME_CHARS_MAX, "pattern": _TASK_NAME + "$"},
         "command": {"minItems": 1, "maxItems": ITEMS_MAX},
         "script": {"pattern": "^sha256:[0-9a-f]{64}$", "description": "what POST /v1/scripts answered"},
+        "bundle": {"pattern": "^sha256:[0-9a-f]{64}$", "description": "a blob: a tar archive, plain or gzip"},
+        "workdir": {"minLength": 1, "maxLength": WORKDIR_CHARS_MAX, "description": "a path within the workspace"},
         "function": {"maxLength": FUNCTION_CHARS_MAX, "pattern": r"^[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*$"},
         "env": {"maxProperties": ITEMS_MAX, "propertyNames": {"pattern": "^(?!HEADWAY_)[A-Za-z_][A-Za-z0-9_]*$"}},
         "resources": _AMOUNTS,

@@ -12,6 +12,7 @@ from headway.core.amend import Amendment
 from headway.core.task import Submission
 from headway.gateway import account_bodies, account_views
 from headway.gateway.api import WaitFor
+from headway.gateway.artifacts import ArtifactsView
 from headway.gateway.batch import ITEMS_MAX, BatchAnswer
 from headway.gateway.bounds import bounded, parameter
 from headway.gateway.events import EventView
@@ -26,6 +27,7 @@ _TYPES: dict[str, type] = {
     "Task": TaskView,
     "SubmittedTask": SubmittedView,
     "Attempt": AttemptView,
+    "Artifacts": ArtifactsView,
     "Amendment": Amendment,
     "Event": EventView,
     "Explanation": ExplanationView,

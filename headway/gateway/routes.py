@@ -17,6 +17,7 @@ from starlette.routing import BaseRoute, Match, Route
 
 from headway.gateway.accounts import AccountsApi
 from headway.gateway.api import Api
+from headway.gateway.artifacts import ArtifactsApi
 from headway.gateway.blobs import BlobsApi
 from headway.gateway.bounds import can_be_said_twice
 from headway.gateway.decoding import refuse_unknown
@@ -75,7 +76,7 @@ register_url_convertor("task_name", _NameConvertor())
 
 
 def _endpoints(
-    api: Api, accounts: AccountsApi, steering: SteeringApi, events: EventsApi, blobs: BlobsApi
+    api: Api, accounts: AccountsApi, steering: SteeringApi, events: EventsApi, blobs: BlobsApi, artifacts: ArtifactsApi
 ) -> dict[str, Endpoint]:
     """Who answers which operation."""
     return {
@@ -97,6 +98,9 @@ def _endpoints(
         "uploadScript": api.upload_script,
         "keepBlob": blobs.put,
         "readBlob": blobs.get,
+        "listArtifacts": artifacts.list,
+        "readArtifact": artifacts.read,
+        "readArtifacts": artifacts.archive,
         "listNodes": api.nodes,
         "whoAmI": accounts.me,
         "createTenant": accounts.create_tenant,
@@ -130,6 +134,7 @@ def application(
     steering: SteeringApi,
     events: EventsApi,
     blobs: BlobsApi,
+    artifacts: ArtifactsApi,
     *,
     ready: Ready,
     metrics: Callable[[], bytes],
@@ -137,7 +142,7 @@ def application(
 ) -> Starlette:
     """The whole HTTP face; `more` are routes of other services in this process (the agents' sessions)."""
     described = document([*OPERATIONS, *OPEN_OPERATIONS], version("headway"))
-    endpoints = _endpoints(api, accounts, steering, events, blobs)
+    endpoints = _endpoints(api, accounts, steering, events, blobs, artifacts)
 
     async def livez(_: Request) -> Response:
         return Response("ok", media_type="text/plain")
@@ -182,8 +187,9 @@ def _strict(operation: Operation, endpoint: Endpoint) -> Endpoint:
 
 def _pattern(path: str) -> str:
     """An id or a name runs to the colon of the verb behind it, not over it; the name of tasks may have some itself."""
-    kind = "task_name" if path.startswith("/v1/names/") else "digest" if "{digest}" in path else "id"
-    return re.sub(r"{(\w+)}", rf"{{\1:{kind}}}", path)
+    other = "task_name" if path.startswith("/v1/names/") else "id"
+    kinds = {"digest": "digest", "path": "task_name"}
+    return re.sub(r"{(\w+)}", lambda found: f"{{{found[1]}:{kinds.get(found[1], other)}}}", path)
 
 
 async def _problem(_: Request, fault: Exception) -> Response:

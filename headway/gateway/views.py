@@ -52,6 +52,8 @@ class TaskView(msgspec.Struct, frozen=True):
     script: str | None
     script_path: str | None
     function: str | None
+    bundle: str | None
+    workdir: str | None
     args: list[object]
     kwargs: dict[str, object]
     env: dict[str, str]
@@ -133,6 +135,8 @@ def new_task_view(row: NewTask, tenant: str, warnings: list[Warning]) -> Submitt
         script=spec.script,
         script_path=common.script_path,
         function=spec.function,
+        bundle=spec.bundle,
+        workdir=spec.workdir,
         args=spec.args,
         kwargs=spec.kwargs,
         env=spec.env,
@@ -173,6 +177,8 @@ def task_view(row: Row, tenant: str, why: Why = nothing_known) -> TaskView:
         script=row["script"],
         script_path=row["script_path"],
         function=spec.function,
+        bundle=spec.bundle,
+        workdir=spec.workdir,
         args=spec.args,
         kwargs=spec.kwargs,
         env=spec.env,

@@ -7,19 +7,27 @@ server. So an agent holds neither a tenant's key nor any of the storage.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headway.files.signing import GRANT_SECONDS, Grant, Signer
 from headway.scheduler.books import Books
+from headway.store.artifacts import ArtifactStore
 from headway.store.blobs import BlobStore
-from headway.wire import Blob, Fetch, Granted, Offer
+from headway.wire import Blob, Ending, Fetch, Granted, Key, Offer
 
 
 class Files:
     """Answers agents. `signer` is there once the server has read its secret."""
 
-    def __init__(self, blobs: BlobStore, signer: Callable[[], Signer], now: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        blobs: BlobStore,
+        artifacts: ArtifactStore,
+        signer: Callable[[], Signer],
+        now: Callable[[], float] = time.time,
+    ) -> None:
         self._blobs = blobs
+        self._artifacts = artifacts
         self._signer = signer
         self._now = now
 
@@ -40,6 +48,13 @@ class Files:
             grant = Grant("PUT", offer.tenant, offer.digest, offer.size, self._until())
             path = self._signer().path(grant)
         return Granted("PUT", offer.tenant, offer.digest, offer.size, path, offer.task, offer.attempt)
+
+    async def keep_artifacts(self, books: Books, node: int, endings: Sequence[Ending]) -> None:
+        """Notes what attempts left, before their ends are told."""
+        for ending in endings:
+            key = Key(ending.tenant, ending.task, ending.attempt)
+            if ending.artifacts is not None and books.holding(node, *key) is not None:
+                await self._artifacts.keep(key, ending.artifacts)
 
     def _until(self) -> int:
         return int(self._now()) + GRANT_SECONDS

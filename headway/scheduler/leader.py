@@ -386,6 +386,7 @@ class Leader:
         self._heard[session.node] = asyncio.get_running_loop().time()
         match message:
             case Ended():
+                await self._files.keep_artifacts(self.books, session.node, message.endings)
                 self._end(session, message)
             case Windows():
                 self._resize(session, message.windows)

@@ -11,10 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overload
 
-from headway.sdk import administration, conversations, errors
-from headway.sdk.connections import Connections
+from headway.sdk import administration, bundles, conversations, errors
+from headway.sdk.connections import PIECE_BYTES, Connections
 from headway.sdk.conversations import Conversation, Lost, Pause, Request, Response
 
 if TYPE_CHECKING:
@@ -61,6 +62,9 @@ class Operations:
     all_finished = Operation(conversations.all_finished)
     outcome = Operation(conversations.outcome)
     outcomes = Operation(conversations.outcomes)
+    upload_bundle = Operation(conversations.upload_bundle)
+    artifacts = Operation(conversations.artifacts)
+    artifact_list = Operation(conversations.artifact_list)
     nodes = Operation(conversations.nodes)
     me = Operation(conversations.me)
     create_tenant = Operation(administration.create_tenant)
@@ -110,6 +114,23 @@ class Client(Operations):
         request = conversations.log_request(task_id, attempt, follow)
         return self._connections.stream(request)
 
+    def bundle(self, folder: Path | str) -> str:
+        """Sends a folder, less what its .headwayignore names; answers the digest to submit as `bundle`."""
+        with bundles.bundled(folder) as packed:
+            return self.upload_bundle(packed)
+
+    def artifact(self, task_id: str, path: str, attempt: int | None = None) -> Generator[bytes, None, None]:
+        """A file that an attempt (the last one) left, piece by piece."""
+        return self._connections.stream(conversations.download_request(task_id, path, attempt))
+
+    def download(self, task_id: str, to: Path | str, path: str | None = None, attempt: int | None = None) -> None:
+        """Writes what an attempt (the last one) left into a folder: one file, or all."""
+        pieces = self._connections.stream(conversations.download_request(task_id, path, attempt))
+        if path is None:
+            bundles.unpacked(pieces, to)
+        else:
+            bundles.saved(pieces, to, path)
+
     def close(self) -> None:
         """Closes the connections that are kept."""
         self._connections.close()
@@ -152,9 +173,12 @@ class AsyncClient(Operations):
 
     async def logs(self, task_id: str, attempt: int | None = None, follow: bool = False) -> AsyncGenerator[bytes, None]:
         """The log of an attempt (of the last one), piece by piece; with `follow` until the task has ended."""
+        async for piece in self._stream(conversations.log_request(task_id, attempt, follow)):
+            yield piece
+
+    async def _stream(self, request: Request) -> AsyncGenerator[bytes, None]:
         import httpx2
 
-        request = conversations.log_request(task_id, attempt, follow)
         try:
             async with self._http.stream("GET", self.url + request.path, timeout=None) as answer:
                 if answer.status_code >= 300:
@@ -163,6 +187,37 @@ class AsyncClient(Operations):
                     yield piece
         except httpx2.TransportError as error:
             raise conversations.unanswered(_lost(error), request) from error
+
+    async def bundle(self, folder: Path | str) -> str:
+        """Sends a folder, less what its .headwayignore names; answers the digest to submit as `bundle`."""
+        import asyncio
+
+        packing = bundles.bundled(folder)
+        packed = await asyncio.to_thread(packing.__enter__)
+        try:
+            return await self.upload_bundle(packed)
+        finally:
+            await asyncio.to_thread(packing.__exit__, None, None, None)
+
+    async def artifact(self, task_id: str, path: str, attempt: int | None = None) -> AsyncGenerator[bytes, None]:
+        """A file that an attempt (the last one) left, piece by piece."""
+        async for piece in self._stream(conversations.download_request(task_id, path, attempt)):
+            yield piece
+
+    async def download(self, task_id: str, to: Path | str, path: str | None = None, attempt: int | None = None) -> None:
+        """Writes what an attempt (the last one) left into a folder: one file, or all."""
+        import asyncio
+        import tempfile
+
+        with tempfile.TemporaryFile() as file:
+            async for piece in self._stream(conversations.download_request(task_id, path, attempt)):
+                file.write(piece)
+            file.seek(0)
+            pieces = iter(lambda: file.read(PIECE_BYTES), b"")
+            if path is None:
+                await asyncio.to_thread(bundles.unpacked, pieces, to)
+            else:
+                await asyncio.to_thread(bundles.saved, pieces, to, path)
 
     async def aclose(self) -> None:
         """Closes the connections that are kept."""
@@ -182,17 +237,29 @@ class AsyncClient(Operations):
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
             return None
+        headers = {"content-type": step.content_type} if step.body or step.file is not None else {}
+        if step.file is not None:
+            headers["content-length"] = str(step.file.stat().st_size)
         try:
             answer = await self._http.request(
                 step.method,
                 self.url + step.path,
-                content=step.body or None,
-                headers={"content-type": step.content_type} if step.body else None,
+                content=_read_slowly(step.file) if step.file is not None else step.body or None,
+                headers=headers or None,
                 timeout=step.timeout,
             )
         except httpx2.TransportError as error:
             return _lost(error)
         return Response(answer.status_code, answer.content, answer.headers.get("retry-after"))
+
+
+async def _read_slowly(path: Path) -> AsyncGenerator[bytes, None]:
+    """A file while it is sent."""
+    import asyncio
+
+    with path.open("rb") as file:
+        while piece := await asyncio.to_thread(file.read, PIECE_BYTES):
+            yield piece
 
 
 def _lost(error: httpx2.TransportError) -> Lost:

@@ -91,9 +91,16 @@ class Connections:
 
     def _send(self, connection: http.client.HTTPConnection, request: Request) -> http.client.HTTPResponse:
         headers = self._headers
+        if request.file is not None:
+            headers = {
+                **headers, "Content-Type": request.content_type, "Content-Length": str(request.file.stat().st_size)
+            }  # fmt: skip
+            with request.file.open("rb") as file:
+                connection.request(request.method, self._base + request.path, file, headers)
+            return connection.getresponse()
         if request.body:
             headers = {**headers, "Content-Type": request.content_type}
-        body = request.body if request.body or request.method != "GET" else None
+        body = request.body if request.body or request.method not in ("GET", "HEAD") else None
         connection.request(request.method, self._base + request.path, body, headers)
         return connection.getresponse()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -17,8 +18,9 @@ import msgspec
 
 from headway.core.task import Submission
 from headway.sdk import records
-from headway.sdk.errors import TaskCancelled, TaskFailed, Unavailable, refusal
-from headway.sdk.records import Attempt, Batch, Page, Script, TaskRecord
+from headway.sdk.bundles import Bundle
+from headway.sdk.errors import NotFound, TaskCancelled, TaskFailed, Unavailable, refusal
+from headway.sdk.records import Artifact, Attempt, Batch, Page, Script, TaskRecord
 
 POLL_SECONDS_MAX = 60.0
 """The longest wait the server grants one request."""
@@ -28,6 +30,8 @@ PATIENCE_SECONDS = 30.0
 """How long a server that was there may stay away while something repeatable is asked of it."""
 ANSWER_SECONDS = 60.0
 """How long an answer may take beyond the wait that was asked for."""
+UPLOAD_BYTES_PER_SECOND = 1_000_000
+"""A client slower than this gives up."""
 JSON = "application/json"
 BYTES = "application/octet-stream"
 
@@ -41,6 +45,8 @@ class Request(NamedTuple):
     content_type: str = JSON
     repeatable: bool = False
     timeout: float = ANSWER_SECONDS
+    file: Path | None = None
+    """A file to send instead of a body, read while it is sent."""
 
 
 class Response(NamedTuple):
@@ -91,6 +97,41 @@ def submit_lines(lines: bytes) -> Conversation[Batch]:
 def upload(text: bytes) -> Conversation[Script]:
     """Stores a script under the digest of its text."""
     return records.script((yield from ask(Request("POST", "/v1/scripts", text, BYTES, repeatable=True))))
+
+
+def upload_bundle(bundle: Bundle) -> Conversation[str]:
+    """Stores a packed folder, unless it is there; answers its digest."""
+    path = f"/v1/blobs/{bundle.digest}"
+    try:
+        yield from ask(Request("HEAD", path, repeatable=True))
+    except NotFound:
+        seconds = ANSWER_SECONDS + bundle.size / UPLOAD_BYTES_PER_SECOND
+        yield from ask(Request("PUT", path, b"", BYTES, repeatable=True, timeout=seconds, file=bundle.file))
+    return bundle.digest
+
+
+def artifacts(task_id: str, attempt: int | None = None) -> Conversation[list[Artifact]]:
+    """The files an attempt (the last one) left."""
+    found: list[Artifact] = []
+    cursor: str | None = None
+    while True:
+        query = _query(attempt=attempt, cursor=cursor)
+        part = records.artifacts((yield from ask(_get(f"{_path(task_id)}/artifacts{query}"))))
+        found += part.items
+        cursor = part.next_cursor
+        if cursor is None:
+            return found
+
+
+def artifact_list(task_id: str, attempt: int | None = None) -> Conversation[dict[str, object]]:
+    """The first part of what an attempt left, with what of it was not taken and why."""
+    return records.anything((yield from ask(_get(f"{_path(task_id)}/artifacts{_query(attempt=attempt)}"))))
+
+
+def download_request(task_id: str, path: str | None = None, attempt: int | None = None) -> Request:
+    """What to send for a file that an attempt left, or for the archive of all of them."""
+    what = ":archive" if path is None else "/" + quote(path)
+    return _get(f"{_path(task_id)}/artifacts{what}{_query(attempt=attempt)}")
 
 
 def task(task_id: str) -> Conversation[TaskRecord]:
@@ -236,9 +277,7 @@ def value(record: TaskRecord) -> Conversation[object]:
 
 def log_request(task_id: str, attempt: int | None = None, follow: bool = False) -> Request:
     """What to send for a log. With `follow` the answer goes on until the task has ended."""
-    asked = {"attempt": attempt, "follow": 1 if follow else None}
-    query = urlencode({key: said for key, said in asked.items() if said is not None})
-    return _get(f"{_path(task_id)}/logs" + (f"?{query}" if query else ""))
+    return _get(f"{_path(task_id)}/logs{_query(attempt=attempt, follow=1 if follow else None)}")
 
 
 def ask(request: Request, now: Clock = time.monotonic) -> Conversation[bytes]:
@@ -297,6 +336,11 @@ def _refused(answer: Response | Lost | None) -> Exception:
 
 def _get(path: str, timeout: float = ANSWER_SECONDS) -> Request:
     return Request("GET", path, repeatable=True, timeout=timeout)
+
+
+def _query(**asked: object) -> str:
+    query = urlencode({key: said for key, said in asked.items() if said is not None})
+    return f"?{query}" if query else ""
 
 
 def _path(task_id: str) -> str:

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Generic, TypeVar, cast, overload
 from headway.sdk.errors import HeadwayError, SubmissionError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from headway.sdk.app import App
-    from headway.sdk.records import TaskRecord
+    from headway.sdk.records import Artifact, TaskRecord
 
 R = TypeVar("R")
 
@@ -66,6 +68,14 @@ class Handle(Generic[R]):
     def logs(self, attempt: int | None = None, follow: bool = False) -> Generator[bytes, None, None]:
         """The log of the last attempt, piece by piece; with `follow` until the task has ended."""
         return self._app.client.logs(self.id, attempt, follow)
+
+    def artifacts(self, attempt: int | None = None) -> list[Artifact]:
+        """The files that the last attempt left in $HEADWAY_ARTIFACTS."""
+        return self._app.client.artifacts(self.id, attempt)
+
+    def download(self, to: Path | str, path: str | None = None, attempt: int | None = None) -> None:
+        """Writes what the last attempt left into a folder: one file, or all."""
+        self._app.client.download(self.id, to, path, attempt)
 
     def __repr__(self) -> str:
         return f"<headway.Handle {self.id}>"

@@ -123,6 +123,20 @@ class Script(msgspec.Struct, frozen=True):
     size: int
 
 
+class Artifact(msgspec.Struct, frozen=True):
+    """A file that an attempt left."""
+
+    path: str
+    size: int
+
+
+class Artifacts(msgspec.Struct, frozen=True):
+    """Part of what an attempt left."""
+
+    items: list[Artifact]
+    next_cursor: str | None = None
+
+
 class Part(msgspec.Struct, frozen=True):
     """Part of any list, its items as they are, and where it goes on."""
 
@@ -140,6 +154,7 @@ _object = msgspec.json.Decoder(dict[str, object])
 batch = msgspec.json.Decoder(Batch).decode
 events = msgspec.json.Decoder(Events).decode
 script = msgspec.json.Decoder(Script).decode
+artifacts = msgspec.json.Decoder(Artifacts).decode
 
 
 def task(body: bytes) -> TaskRecord:

@@ -22,7 +22,7 @@ _FILE = re.compile(r"(\d{4})_(\w+)\.sql")
 SLICE_MS = 28 * 86_400_000
 """One partition holds the tasks born in 28 days: retention drops whole ones."""
 SLICES_SECONDS = 6 * 3600.0
-SLICED = ("task", "attempt", "log", "event", "blob_use")
+SLICED = ("task", "attempt", "log", "event", "blob_use", "artifact")
 
 _log = structlog.get_logger("headway.store")
 

@@ -54,7 +54,7 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     directory = tmp_path_factory.mktemp("docs")
     for page in PAGES:
         for name, body in pages.files(page).items():
-            (directory / name).write_text(body)
+            write(directory / name, body)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(directory)
         with a_dev(directory, "--app", "shop:app", "--workers", "2") as dev:
@@ -67,7 +67,7 @@ def test_the_commands_of_a_page_print_what_it_shows(page: Path, dev: Dev, tmp_pa
     if any("curl" in command.text for command in commands) and shutil.which("curl") is None:
         pytest.skip("this machine has no curl")
     for name, body in pages.files(page).items():
-        (tmp_path / name).write_text(body)
+        write(tmp_path / name, body)
     said = run_in_one_shell(commands, dev, tmp_path)
     wrong = [
         f"$ {command.text}\n--- the page shows:\n{command.output}\n--- it printed:\n{printed}"
@@ -75,6 +75,12 @@ def test_the_commands_of_a_page_print_what_it_shows(page: Path, dev: Dev, tmp_pa
         if not command.printed(printed)
     ]
     assert not wrong, "\n\n".join(wrong)
+
+
+def write(path: Path, body: str) -> None:
+    """A file of a page, perhaps in a folder of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(body)
 
 
 def run_in_one_shell(commands: list[pages.Command], dev: Dev, directory: Path) -> list[str]:

@@ -37,6 +37,8 @@ class Words(msgspec.Struct, frozen=True):
     args: list[str] = []
     env: dict[str, str] = {}
     ports: list[str] = []
+    bundle: str | None = None
+    workdir: str | None = None
 
 
 decode = msgspec.json.Decoder(Words).decode
@@ -92,6 +94,12 @@ class Attempt:
         self.timer: asyncio.TimerHandle | None = None
 
     @property
+    def user(self) -> int | None:
+        """As whom it runs; None: as the agent."""
+        identity = self.cell.identity if self.cell is not None else None
+        return identity.user if identity is not None else None
+
+    @property
     def group(self) -> Group | None:
         """Its control group, while it has one: to freeze, to measure, to kill everything of it."""
         return self.held.group if self.held is not None else None
@@ -126,16 +134,34 @@ def ended(
     )
 
 
-def not_fetched(attempt: Attempt, digest: str, fault: TransferFault) -> Ending:
-    """The ending of an attempt that got nothing to run."""
+def not_fetched(attempt: Attempt, fault: TransferFault) -> Ending:
+    """The ending of an attempt that did not get what it needs."""
+    has_script = attempt.words.script is not None and not attempt.lent
+    what, digest = ("script", attempt.words.script) if has_script else ("bundle", attempt.words.bundle)
     if fault.code == "missing":
-        message = f"there is no script {digest}; upload it again and submit the task anew"
-        return ended(attempt, Outcome.FAILED, "script_missing", message)
+        message = f"there is no {what} {digest}; upload it again and submit the task anew"
+        return ended(attempt, Outcome.FAILED, f"{what}_missing", message)
     if fault.code == "wrong_content":
-        message = f"the script that arrived is not {digest}; upload it again and submit the task anew"
-        return ended(attempt, Outcome.FAILED, "script_missing", message)
+        message = f"the {what} that arrived is not {digest}; upload it again and submit the task anew"
+        return ended(attempt, Outcome.FAILED, f"{what}_missing", message)
     message = f"what it needs could not be fetched: {fault}; look at the server's log"
     return ended(attempt, Outcome.LOST, "fetch_failed", message)
+
+
+def not_kept(ending: Ending, why: str) -> Ending:
+    """The ending of an attempt whose artifacts could not be stored: what they were left for did not succeed."""
+    message = f"what it left in $HEADWAY_ARTIFACTS could not be stored: {plain(why)}"
+    if ending.outcome == Outcome.DONE:
+        return msgspec.structs.replace(
+            ending, outcome=Outcome.FAILED, code="artifacts_not_kept", message=message, result=None
+        )
+    return msgspec.structs.replace(ending, message=f"{ending.message}; and {message}")
+
+
+def not_started(attempt: Attempt, error: OSError) -> Ending:
+    """The ending of an attempt for which the node lacked something."""
+    message = f"the node could not start it: {error}; free disk, memory or open files there"
+    return ended(attempt, Outcome.LOST, "spawn_failed", message)
 
 
 def faulty(attempt: Attempt, fault: Exception) -> Ending:

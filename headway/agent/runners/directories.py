@@ -1,7 +1,7 @@
-"""A private, empty working directory for every attempt.
+"""A private, empty working directory for every attempt, and beside it one for what it leaves.
 
-Making one costs a journal entry (about 1 ms where it was measured), so a directory that an attempt left empty
-and unchanged serves the next; one that was used is removed, in a thread because it may be large.
+Making them costs journal entries (about 1 ms where it was measured), so what an attempt left empty and
+unchanged serves the next; what was used is removed, in a thread because it may be large.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import stat
 from pathlib import Path
 
 POOL_MAX = 256
+WORK, ARTIFACTS = "work", "artifacts"
 
 
 class Directories:
@@ -28,27 +29,42 @@ class Directories:
         self._removals: set[asyncio.Future[None]] = set()
 
     def take(self) -> str:
-        """An empty directory."""
+        """An empty directory to work in, and beside it one for artifacts."""
         if self._empty:
             return self._empty.pop()
         self._made += 1
         path = f"{self._root}/{self._made}"
-        os.mkdir(path, 0o700)
-        return path
+        os.mkdir(path)
+        os.chmod(path, 0o711)  # to go through, not to change
+        for one in (WORK, ARTIFACTS):
+            os.mkdir(f"{path}/{one}", 0o700)
+        return f"{path}/{WORK}"
 
     def give(self, path: str) -> None:
         """An attempt is over and so is everything it started."""
         if len(self._empty) < POOL_MAX and _is_fresh(path):
             self._empty.append(path)
             return
-        removal = asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, path, True)
+        removal = asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, os.path.dirname(path), True)
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
 
 
+def artifacts_of(directory: str) -> str:
+    """Where the attempt that works in a directory leaves what is to be kept."""
+    return f"{os.path.dirname(directory)}/{ARTIFACTS}"
+
+
 def _is_fresh(path: str) -> bool:
     try:
-        is_private = stat.S_IMODE(os.lstat(path).st_mode) == 0o700
-        return is_private and not os.listdir(path) and not os.listxattr(path)
+        return _holds(os.path.dirname(path), 0o711, {WORK, ARTIFACTS}) and all(
+            _holds(one, 0o700, set()) for one in (path, artifacts_of(path))
+        )
     except OSError:
         return False
+
+
+def _holds(path: str, mode: int, names: set[str]) -> bool:
+    seen = os.lstat(path)
+    is_plain = stat.S_ISDIR(seen.st_mode) and stat.S_IMODE(seen.st_mode) == mode and not os.listxattr(path)
+    return is_plain and set(os.listdir(path)) == names

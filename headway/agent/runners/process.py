@@ -23,8 +23,8 @@ from headway.agent.cache import Name
 from headway.agent.leftovers import kill_attempts, kill_group
 from headway.agent.logs import Log
 from headway.agent.outbox import Outbox
-from headway.agent.runners import standing
-from headway.agent.runners.attempt import Attempt, Standing, decode, ended, faulty, not_fetched
+from headway.agent.runners import artifacts, freight, standing
+from headway.agent.runners.attempt import Attempt, Standing, decode, ended, faulty, not_started
 from headway.agent.runners.directories import Directories
 from headway.agent.runners.lending import Lending
 from headway.agent.runners.orphans import Orphans, reap_group
@@ -36,7 +36,6 @@ from headway.agent.runners.watcher import Watcher
 from headway.agent.sandbox.cgroups import Usage
 from headway.agent.sandbox.groups import Groups, summed
 from headway.agent.sandbox.sandboxed import Sandbox
-from headway.agent.transfer import TransferFault
 from headway.wire import Assignment, Bounds, Ending, Key, Outcome, bounded
 
 READ_BYTES = 64 * 1024
@@ -191,13 +190,19 @@ class ProcessRunner:
     # ── start ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _launch(self, attempt: Attempt) -> None:
+        if freight.is_here(self._blobs, attempt):
+            self._begin(attempt)
+        else:
+            attempt.preparing = asyncio.ensure_future(self._prepare(attempt))
+
+    def _begin(self, attempt: Attempt) -> None:
         try:
-            argv = self._argv(attempt)
-            if argv is not None and self._is_lent(attempt):
-                self._spawn(attempt, argv)
+            if self._is_lent(attempt):
+                self._spawn(attempt, self._argv(attempt))
         except OSError as error:  # no disk, no descriptors: the node's fault
-            message = f"the node could not start it: {error}; free disk, memory or open files there"
-            self._end(attempt, ended(attempt, Outcome.LOST, "spawn_failed", message))
+            self._end(attempt, not_started(attempt, error))
+        except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
+            self._end(attempt, faulty(attempt, fault))
 
     def _is_lent(self, attempt: Attempt) -> bool:
         """Whether it got the ports and GPUs it asked for; ends it when others have them."""
@@ -207,7 +212,11 @@ class ProcessRunner:
         return refusal is None
 
     def _spawn(self, attempt: Attempt, argv: list[str]) -> None:
-        self._starting.prepare(attempt)
+        if not attempt.directory:
+            self._starting.prepare(attempt)
+        if (wrong := freight.start_in(attempt)) is not None:
+            self._end(attempt, wrong)
+            return
         attempt.pipe, write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(attempt.pipe, False)
         before = self._orphans.children()
@@ -228,30 +237,26 @@ class ProcessRunner:
         self._watcher.watch(attempt.pipe, lambda: self._readable(attempt))
         self._announce_later(attempt)
 
-    def _argv(self, attempt: Attempt) -> list[str] | None:
-        """What to execute; None while the script is on its way."""
+    def _argv(self, attempt: Attempt) -> list[str]:
+        """What to execute."""
         words = attempt.words
         if words.command is not None:
             return words.command
         assert words.script is not None, "the gateway admits a command or a script"
-        wanted = Name(attempt.assignment.tenant, words.script)
-        if wanted not in attempt.lent:
-            if self._blobs.lend(wanted) is None:
-                attempt.preparing = asyncio.ensure_future(self._prepare(attempt, wanted))
-                return None
-            attempt.lent.append(wanted)
-        return self._starting.argv(attempt, self._blobs.path(wanted))
+        return self._starting.argv(attempt, self._blobs.path(Name(attempt.assignment.tenant, words.script)))
 
-    async def _prepare(self, attempt: Attempt, wanted: Name) -> None:
-        """Fetches what is not here, and goes on."""
+    async def _prepare(self, attempt: Attempt) -> None:
+        """Fetches and unpacks what it needs, and goes on."""
         try:
-            await self._blobs.borrow(wanted)
-            attempt.lent.append(wanted)
-            self._launch(attempt)
-        except TransferFault as fault:
-            self._end(attempt, not_fetched(attempt, wanted.digest, fault))
-        except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
-            self._end(attempt, faulty(attempt, fault))
+            self._starting.prepare(attempt)
+        except OSError as error:
+            self._end(attempt, not_started(attempt, error))
+            return
+        wrong = await freight.load(self._blobs, attempt)
+        if wrong is None:
+            self._begin(attempt)
+        else:
+            self._end(attempt, wrong)
 
     def _announce_later(self, attempt: Attempt) -> None:
         if not self._unannounced:
@@ -360,10 +365,22 @@ class ProcessRunner:
             ending = self._buried(attempt)
         except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
             ending = faulty(attempt, fault)
-        if self._attempts.get(attempt.key) is attempt:
-            self._end(attempt, ending)
-        else:  # abandoned meanwhile
+        if self._attempts.get(attempt.key) is not attempt:  # abandoned meanwhile
             self._tidy(attempt)
+        elif attempt.stop is not Outcome.LOST and artifacts.are_there(attempt.directory):
+            attempt.preparing = asyncio.ensure_future(self._collect(attempt, ending))
+        else:
+            self._end(attempt, ending)
+
+    async def _collect(self, attempt: Attempt, ending: Ending) -> None:
+        """Stores what it left, and reports its end. It is over and has no process any more; if it is stopped
+        meanwhile, it was stopped."""
+        assert attempt.timer is not None
+        attempt.timer.cancel()
+        attempt.pid = Pid(0)
+        ran_ms = int(attempt.ran(self._clock()) * 1000)
+        ending = await freight.unload(self._blobs, attempt, ending)
+        self._end(attempt, msgspec.structs.replace(ending, ran_ms=ran_ms))
 
     def _buried(self, attempt: Attempt) -> Ending:
         status, rusage = self._reap(attempt)
@@ -419,7 +436,7 @@ class ProcessRunner:
             ending = self._with_log(attempt, ending)
         except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
             ending = faulty(attempt, fault)
-        ran_ms = int(attempt.ran(self._clock()) * 1000)
+        ran_ms = ending.ran_ms or int(attempt.ran(self._clock()) * 1000)
         if attempt.pid in self._pids:  # it began, and then something went wrong
             kill_group(attempt.pid)
         self._release(attempt)

@@ -12,12 +12,12 @@ from pathlib import Path
 from headway.agent.leftovers import MARKER
 from headway.agent.runners import scripts
 from headway.agent.runners.attempt import Attempt
-from headway.agent.runners.directories import Directories
+from headway.agent.runners.directories import Directories, artifacts_of
 from headway.agent.runners.lending import Lending
 from headway.agent.runners.output import OUTPUT
 from headway.agent.runners.spawn import DEFAULT_PATH, NotSpawned, Pid, spawn
 from headway.agent.sandbox.sandboxed import SCRIPT, Sandbox
-from headway.agent.sandbox.view import WORKSPACE
+from headway.agent.sandbox.view import ARTIFACTS, WORKSPACE
 from headway.core.context import idempotency_key
 from headway.core.profiles import SANDBOXED, TRUSTED
 
@@ -53,17 +53,20 @@ class Starting:
         return [*scripts.argv(script, shown_as), *attempt.words.args]
 
     def prepare(self, attempt: Attempt) -> None:
-        """Gives it a directory. Raises OSError."""
+        """Gives it directories, and a user to own them. Raises OSError."""
         attempt.directory = self._directories[attempt.assignment.profile].take()
+        if attempt.assignment.profile == SANDBOXED and self._sandbox is not None:
+            attempt.cell = self._sandbox.take()
 
     def spawn(self, attempt: Attempt, argv: list[str], fds: dict[int, int]) -> Pid | NotSpawned:
         """Starts it with these descriptors. Raises OSError."""
         match attempt.assignment.profile, self._sandbox:
             case profile, _ if profile == TRUSTED:
-                mine = {**self._variables(attempt, attempt.directory), MARKER: self._marker}
+                left = artifacts_of(attempt.directory)
+                mine = {**self._variables(attempt, attempt.directory, left), MARKER: self._marker}
                 private = {"HOME": attempt.directory, "TMPDIR": attempt.directory}
                 environ = {**self._environ, **private, **attempt.words.env, **mine}
-                return spawn(argv, environ, attempt.directory, fds)
+                return spawn(argv, environ, f"{attempt.directory}/{attempt.words.workdir or '.'}", fds)
             case profile, Sandbox() as sandbox if profile == SANDBOXED:
                 return self._spawn_sandboxed(sandbox, attempt, argv, fds)
             case profile, _:
@@ -72,16 +75,18 @@ class Starting:
     def _spawn_sandboxed(
         self, sandbox: Sandbox, attempt: Attempt, argv: list[str], fds: dict[int, int]
     ) -> Pid | NotSpawned:
-        attempt.cell = sandbox.take()
-        mine = self._variables(attempt, WORKSPACE)
+        assert attempt.cell is not None, "it was prepared"
+        mine = self._variables(attempt, WORKSPACE, ARTIFACTS)
         mark = {MARKER: self._marker, **{name: mine[name] for name in ("HEADWAY_TASK_ID", "HEADWAY_ATTEMPT")}}
         launch = sandbox.launch(
             attempt.cell,
             argv,
             {**sandbox.environment(), **attempt.words.env, **mine},
             attempt.directory,
+            artifacts_of(attempt.directory),
             mark=mark,
             script=attempt.script,
+            workdir=attempt.words.workdir or "",
         )
         if isinstance(launch, NotSpawned):
             return launch
@@ -130,7 +135,7 @@ class Starting:
         if attempt.directory:
             self._directories[attempt.assignment.profile].give(attempt.directory)
 
-    def _variables(self, attempt: Attempt, directory: str) -> dict[str, str]:
+    def _variables(self, attempt: Attempt, directory: str, artifacts: str) -> dict[str, str]:
         assignment = attempt.assignment
         left = assignment.cap_ms / 1000 - attempt.ran(self._clock())
         deadline = datetime.now(UTC) + timedelta(seconds=left)
@@ -140,6 +145,7 @@ class Starting:
             "HEADWAY_IDEMPOTENCY_KEY": idempotency_key(assignment.tenant, assignment.task),
             "HEADWAY_DEADLINE": deadline.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "HEADWAY_OUTPUT": f"{directory}/{OUTPUT}",
+            "HEADWAY_ARTIFACTS": artifacts,
             "HEADWAY_TMP": directory,
             **self._lending.variables(attempt),
         }

@@ -107,7 +107,7 @@ class Sandbox:
             "--perms", "1777", "--size", str(TMP_BYTES), "--tmpfs", "/tmp", "--dir", "/run", "--symlink", "/tmp",
             "/var/tmp", "--dir", view.WORKSPACE,
         ]  # fmt: skip
-        self._after = ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", view.WORKSPACE]
+        self._after = ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir"]
 
     @classmethod
     def made(cls, data_dir: Path, more: tuple[Path, ...] = ()) -> Sandbox | str:
@@ -163,27 +163,30 @@ class Sandbox:
             cell.identity = None
 
     def launch(
-        self, cell: Cell, argv: list[str], environ: dict[str, str], directory: str, *, mark: dict[str, str],
-        script: str | None = None,
+        self, cell: Cell, argv: list[str], environ: dict[str, str], directory: str, artifacts: str, *,
+        mark: dict[str, str], script: str | None = None, workdir: str = "",
     ) -> Launch | NotSpawned:  # fmt: skip
-        """How to start a program with this environment, working in `directory`. `mark` is told to bubblewrap itself.
-        Raises OSError."""
+        """How to start a program with this environment, working in `directory`, or in what is there at `workdir`, and
+        leaving what is to be kept in `artifacts`. `mark` is told to bubblewrap itself. Raises OSError."""
         try:
             spoken = _spoken(environ, mark)
         except ValueError as error:
             return NotSpawned(Outcome.FAILED, f"cannot be started: {error}")
         if cell.identity is not None:
-            os.chown(directory, cell.identity.user, cell.identity.user)
+            for one in (directory, artifacts):
+                os.chown(one, cell.identity.user, cell.identity.user)
         launch = Launch([self._program], mark)
         try:
-            self._complete(launch, cell, spoken, directory, script)
+            self._complete(launch, cell, spoken, (directory, artifacts), script, workdir)
         except OSError:
             launch.close()
             raise
         launch.argv.extend(("--", *argv))
         return launch
 
-    def _complete(self, launch: Launch, cell: Cell, spoken: bytes, directory: str, script: str | None) -> None:
+    def _complete(
+        self, launch: Launch, cell: Cell, spoken: bytes, places: tuple[str, str], script: str | None, workdir: str
+    ) -> None:
         """Opens what bubblewrap is handed, and writes down its options."""
         fds = launch.fds
         cell.status, told = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -192,10 +195,10 @@ class Sandbox:
         words = [*self._before, "--json-status-fd", str(told), "--block-fd", str(closed)]
         words += ["--seccomp", str(_opened(self._filter, fds))]
         words += self._as_whom(cell, fds)
-        words += ["--bind", directory, view.WORKSPACE]
+        words += ["--bind", places[0], view.WORKSPACE, "--bind", places[1], view.ARTIFACTS]
         if script is not None:
             words += ["--perms", "0555", "--file", str(_opened(script, fds)), SCRIPT]
-        words += self._after
+        words += [*self._after, f"{view.WORKSPACE}/{workdir}".rstrip("/")]
         body = b"".join(os.fsencode(word) + b"\0" for word in words) + spoken
         launch.argv.extend(("--args", str(_in_memory(body, fds))))
 
@@ -267,7 +270,7 @@ class Sandbox:
             shutil.rmtree(directory, ignore_errors=True)
 
     def _tried(self, cell: Cell, directory: str) -> str:
-        launch = self.launch(cell, ["/bin/sh", "-c", ":"], self.environment(), directory, mark={})
+        launch = self.launch(cell, ["/bin/sh", "-c", ":"], self.environment(), directory, directory, mark={})
         if isinstance(launch, NotSpawned):
             return launch.message
         heard, said = os.pipe2(os.O_CLOEXEC)

@@ -26,6 +26,7 @@ _SETTINGS = (
 _FILE_BYTES_MAX = 4 * 1024 * 1024
 USER = "task"
 WORKSPACE = "/workspace"
+ARTIFACTS = "/run/headway/artifacts"
 
 
 def in_memory(place: Path) -> Path | None:

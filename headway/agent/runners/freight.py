@@ -1,0 +1,99 @@
+"""What an attempt of a process brings along and leaves: script and bundle before it starts, artifacts when it is over.
+
+It stands still for the time that takes, and for nothing else: an attempt whose script is here and that leaves nothing
+never comes by.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from headway.agent.blobs import Blobs
+from headway.agent.cache import Name
+from headway.agent.runners import artifacts
+from headway.agent.runners.attempt import Attempt, ended, faulty, not_fetched, not_kept
+from headway.agent.transfer import TransferFault
+from headway.files.packing import Changed
+from headway.files.tree import Limits
+from headway.files.unpacking import Unsafe, unpack_file
+from headway.wire import Ending, Outcome
+
+UNPACKED_BYTES_MAX = 8 * 1024**3
+"""Of a bundle whose task asked for no disk."""
+UNPACKED_FILES_MAX = 200_000
+
+
+def is_here(blobs: Blobs, attempt: Attempt) -> bool:
+    """Whether it can start at once; what it needs is lent to it then."""
+    if attempt.words.bundle is not None:
+        return False
+    for name in _wanted(attempt):
+        if blobs.lend(name) is None:
+            return False
+        attempt.lent.append(name)
+    return True
+
+
+async def load(blobs: Blobs, attempt: Attempt) -> Ending | None:
+    """Fetches what it needs, and unpacks its bundle into its directory; its ending, if that cannot be."""
+    try:
+        for name in _wanted(attempt):
+            await blobs.borrow(name)
+            attempt.lent.append(name)
+        if attempt.words.bundle is not None:
+            await _unpack(blobs, attempt, attempt.words.bundle)
+    except TransferFault as fault:
+        return not_fetched(attempt, fault)
+    except Unsafe as fault:
+        return ended(attempt, Outcome.FAILED, "bundle_invalid", f"its bundle cannot be unpacked: {fault}")
+    except OSError as fault:
+        message = f"the node could not unpack its bundle: {fault.strerror or fault}; free disk there"
+        return ended(attempt, Outcome.LOST, "spawn_failed", message)
+    except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
+        return faulty(attempt, fault)
+    return None
+
+
+def start_in(attempt: Attempt) -> Ending | None:
+    """Sees to it that the directory is there in which it starts; its ending, if it cannot be. Nothing in a bundle leads
+    out of it."""
+    said = attempt.words.workdir
+    if said is None:
+        return None
+    path = f"{attempt.directory}/{said}"
+    if attempt.words.bundle is None:
+        at = attempt.directory
+        for step in (step for step in said.split("/") if step not in ("", ".")):
+            at = f"{at}/{step}"
+            os.makedirs(at, 0o700, exist_ok=True)
+            if attempt.user is not None:
+                os.chown(at, attempt.user, attempt.user)
+    if os.path.isdir(path):
+        return None
+    return ended(attempt, Outcome.FAILED, "workdir_missing", f"its bundle has no directory {said}; say another workdir")
+
+
+async def unload(blobs: Blobs, attempt: Attempt, ending: Ending) -> Ending:
+    """Stores what it left; its ending, with that."""
+    owner = attempt.user if attempt.user is not None else os.getuid()
+    try:
+        return await artifacts.added(ending, blobs, attempt.key, attempt.directory, owner)
+    except (TransferFault, Changed, OSError) as fault:
+        return not_kept(ending, str(fault))
+    except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
+        return faulty(attempt, fault)
+
+
+def _wanted(attempt: Attempt) -> list[Name]:
+    """The blobs that it needs."""
+    tenant, words = attempt.assignment.tenant, attempt.words
+    return [Name(tenant, digest) for digest in (words.script, words.bundle) if digest is not None]
+
+
+async def _unpack(blobs: Blobs, attempt: Attempt, bundle: str) -> None:
+    limits = Limits(attempt.assignment.needs.get("disk") or UNPACKED_BYTES_MAX, UNPACKED_FILES_MAX)
+    archive = blobs.path(Name(attempt.assignment.tenant, bundle))
+    owner = None if attempt.user is None else (attempt.user, attempt.user)
+    await asyncio.to_thread(unpack_file, archive, attempt.directory, limits, owner=owner)
+    artifacts.forget_result(attempt.directory)
