@@ -27,9 +27,12 @@ from headway.agent.blobs import Blobs
 from headway.agent.cache import CACHE_BYTES_MAX, Cache
 from headway.agent.capacity import detect, offered, reserved
 from headway.agent.executor import Executor, Offer
+from headway.agent.images.store import Images, ImageSettings
 from headway.agent.leftovers import Guardian, kill_leftovers, mark
 from headway.agent.outbox import Outbox
 from headway.agent.ports import FIRST, LAST, Ports
+from headway.agent.sandbox.containers import Containers
+from headway.agent.sandbox.grounds import shelf
 from headway.agent.sandbox.groups import Groups
 from headway.agent.sandbox.sandboxed import Sandbox
 from headway.agent.session import REFUSALS, Identity, Session
@@ -78,6 +81,7 @@ class AgentSettings:
     """Their ids; None: as they are found."""
     ports: tuple[int, int] = (FIRST, LAST)
     """The first and the last port number that tasks may be given."""
+    images: ImageSettings = field(default_factory=ImageSettings)
     labels: dict[str, str] = field(default_factory=dict[str, str])
     cache_bytes: int = CACHE_BYTES_MAX
     """How much of what tasks need is kept here, beyond what is in use."""
@@ -126,6 +130,8 @@ class Agent:
         degraded = dict(groups.degraded)
         if isinstance(sandbox, str):
             degraded["sandboxed"] = sandbox
+        containers = self._containers(sandbox, degraded)
+        images = Images(shelf(settings.data_dir), settings.images, self._clock) if containers is not None else None
         executor = Executor(
             Offer(
                 kinds=settings.kinds,
@@ -142,6 +148,8 @@ class Agent:
             blobs=Blobs(Cache(settings.data_dir / "blobs", settings.cache_bytes), settings.url, outbox),
             groups=groups,
             sandbox=sandbox if isinstance(sandbox, Sandbox) else None,
+            containers=containers,
+            images=images,
             clock=self._clock,
         )
         try:
@@ -153,6 +161,8 @@ class Agent:
             await self._live(session, executor, outbox)
         finally:
             executor.close()
+            if images is not None:
+                await images.close()
             if isinstance(sandbox, Sandbox):
                 sandbox.close()
 
@@ -212,6 +222,19 @@ class Agent:
                 "sandboxed tasks run as the agent's user; namespaces alone keep them apart", why="the agent is not root"
             )
         return sandbox
+
+    def _containers(self, sandbox: Sandbox | str | None, degraded: dict[str, str]) -> Containers | None:
+        """How images are run, and what of it is less than it could be; None where they cannot be."""
+        if not isinstance(sandbox, Sandbox):
+            return None
+        containers = Containers.made(sandbox)
+        if isinstance(containers, str):
+            _log.warning("this node runs no images", why=containers)
+            degraded["container"] = containers
+            return None
+        if containers.degraded:
+            degraded["container"] = containers.degraded
+        return containers
 
     def _identity(self, capacity: dict[str, int], degraded: dict[str, str]) -> Identity:
         settings = self._settings

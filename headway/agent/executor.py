@@ -18,19 +18,22 @@ import structlog
 
 from headway.agent.blobs import Blobs
 from headway.agent.gpus import Gpus
+from headway.agent.images.store import Images
 from headway.agent.outbox import Outbox
 from headway.agent.ports import Ports
 from headway.agent.runners.attempt import Standing
 from headway.agent.runners.function import FunctionRunner
 from headway.agent.runners.lending import Lending
 from headway.agent.runners.process import ProcessRunner
+from headway.agent.runners.roots import Roots
 from headway.agent.runners.watcher import Watcher
 from headway.agent.runners.worker_room import Rooms
+from headway.agent.sandbox.containers import Containers
 from headway.agent.sandbox.groups import Groups
 from headway.agent.sandbox.sandboxed import Sandbox
 from headway.agent.window import LONG_SECONDS, Window, differs
 from headway.core.placement import ceded, kept
-from headway.core.profiles import SANDBOXED, TRUSTED
+from headway.core.profiles import CONTAINER, SANDBOXED, TRUSTED
 from headway.core.resources import fits, give, how_many_fit, take
 from headway.wire import Assignment, Blob, Bounds, Ending, Granted, Key, Outcome, bounded
 
@@ -77,11 +80,14 @@ class Executor:
         blobs: Blobs,
         groups: Groups,
         sandbox: Sandbox | None = None,
+        containers: Containers | None = None,
+        images: Images | None = None,
         clock: Callable[[], float],
     ) -> None:
         self._offer = offer
         self._blobs = blobs
-        self.profiles: tuple[str, ...] = (TRUSTED,) if sandbox is None else (TRUSTED, SANDBOXED)
+        has = {TRUSTED: True, SANDBOXED: sandbox is not None, CONTAINER: containers is not None}
+        self.profiles: tuple[str, ...] = tuple(profile for profile, is_there in has.items() if is_there)
         """How closed in it can run processes."""
         self._outbox = outbox
         self._clock = clock
@@ -110,6 +116,8 @@ class Executor:
             blobs=blobs,
             groups=groups,
             sandbox=sandbox,
+            containers=containers,
+            roots=Roots(images),
             clock=clock,
             on_end=self._process_ended,
         )

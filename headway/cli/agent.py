@@ -19,6 +19,8 @@ from headway.sdk.discovery import default_data_dir, discover
 
 _SIZED = frozenset({"memory", "disk"})
 _SET_OTHERWISE = {"ports": "--ports LOW-HIGH", "workers": "--workers N"}
+LOCAL_IMAGES = "local-images"
+"""Where images are looked for in the data directory."""
 RESOURCE_MAX = 2**60
 _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9_/:.-]{0,127}")
 
@@ -77,6 +79,22 @@ _AGENT = [
         "--sandbox/--no-sandbox", "sandbox", default=True, help="Whether it runs sandboxed tasks, if it can (default)."
     ),
     click.option(
+        "--images",
+        "image_dirs",
+        multiple=True,
+        metavar="DIR",
+        help="Where images are, as OCI layouts or tars.",
+        type=click.Path(path_type=Path, exists=True, file_okay=False, resolve_path=True),
+    ),
+    click.option("--registry", "registries", multiple=True, metavar="HOST", help="Fetch images from these alone."),
+    click.option(
+        "--registry-auth",
+        metavar="FILE",
+        help="Credentials for them, as `skopeo login` writes them.",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
+    ),
+    click.option("--image-cache", metavar="SIZE", callback=size, help="For unpacked images (20Gi)."),
+    click.option(
         "--show",
         "shown",
         multiple=True,
@@ -123,11 +141,17 @@ def start(
     labels: dict[str, str],
     cpu_quota: bool,
     sandbox: bool,
+    image_dirs: tuple[Path, ...],
+    registries: tuple[str, ...],
+    registry_auth: Path | None,
+    image_cache: int | None,
     shown: tuple[Path, ...],
 ) -> int:
     """Runs an agent until it is told to stop; answers its exit code."""
     from headway.agent.agent import AgentSettings
     from headway.agent.capacity import cpus
+    from headway.agent.images.fetch import REGISTRIES, Registries
+    from headway.agent.images.store import CACHE_BYTES, ImageSettings
     from headway.agent.ports import FIRST, LAST
     from headway.app import run_agent
 
@@ -157,6 +181,11 @@ def start(
         has_cpu_quota=cpu_quota,
         has_sandbox=sandbox,
         shown=shown,
+        images=ImageSettings(
+            directories=image_dirs or ((data or _data_dir(name)) / LOCAL_IMAGES,),
+            registries=Registries(allowed=registries or REGISTRIES, auth_file=registry_auth),
+            cache_bytes=image_cache or CACHE_BYTES,
+        ),
     )
     return run_agent(replace(settings, **offer))
 

@@ -58,8 +58,8 @@ def submission_options(command: Command) -> Command:
 def wishes(said: dict[str, object]) -> dict[str, object]:
     """Takes the submission options out of `said`, as the keys of a submission."""
     names = (
-        "tier", "profile", "name", "delay_tolerance", "eligible_at", "execution_cap", "cap_grace", "env", "tags",
-        "bundle", "workdir",
+        "tier", "profile", "image", "name", "delay_tolerance", "eligible_at", "execution_cap", "cap_grace", "env",
+        "tags", "bundle", "workdir",
     )  # fmt: skip
     taken = {name: said.pop(name) for name in names}
     resources = cast("dict[str, str]", said.pop("resources"))
@@ -132,6 +132,7 @@ def number(text: str) -> int | float | str:
 
 _SUBMISSION = [
     click.option("--tier", help="basic, regular, premium, or what the operator added."),
+    click.option("--image", metavar="NAME", help="The container image it runs in, such as busybox:1.36."),
     click.option("--profile", type=click.Choice(PROFILES), help="How closed in it runs, if not as its tier says."),
     click.option("--name", help="How lists call it."),
     click.option("--delay-tolerance", metavar="DURATION", help="How late it may start, such as 15m."),

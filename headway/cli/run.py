@@ -13,7 +13,7 @@ from headway.sdk.submissions import submission
 @click.command("run", context_settings={"allow_interspersed_args": False})
 @options.submission_options
 @wait_options
-@click.argument("words", nargs=-1, required=True, metavar="-- CMD …", type=click.UNPROCESSED)
+@click.argument("words", nargs=-1, metavar="-- CMD …", type=click.UNPROCESSED)
 @options.client_options
 def command(
     client: Client,
@@ -29,6 +29,10 @@ def command(
     \b
     headway run -- echo hello
     headway run --tier premium --execution-cap 10m --follow -- make test
+    headway run --image busybox:1.36 -- uname -a
     """
-    record = client.submit(submission({**options.sent(client, wishes), "command": list(words)}))
+    if not words and "image" not in wishes:
+        raise click.UsageError("Missing argument '-- CMD …'.")
+    said = {"command": list(words)} if words else {}
+    record = client.submit(submission({**options.sent(client, wishes), **said}))
     return report(client, record, form, wait=wait, follow=follow, timeout=timeout)

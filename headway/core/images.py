@@ -16,9 +16,12 @@ DEFAULT_TAG = "latest"
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _HOST = rf"(?:localhost|{_LABEL}(?:\.{_LABEL})+)(?::[0-9]{{1,5}})?|{_LABEL}:[0-9]{{1,5}}"
 _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
+_REPOSITORY = rf"{_PART}(?:/{_PART})*"
+_TAG, _DIGEST = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", r"sha256:[0-9a-f]{64}"
+PATTERN = rf"^(?:(?:{_HOST})/)?{_REPOSITORY}(?::{_TAG})?(?:@{_DIGEST})?$"
+"""As others may check it before they send it."""
 _IMAGE = re.compile(
-    rf"(?:(?P<registry>{_HOST})/)?(?P<repository>{_PART}(?:/{_PART})*)"
-    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
+    rf"(?:(?P<registry>{_HOST})/)?(?P<repository>{_REPOSITORY})(?::(?P<tag>{_TAG}))?(?:@(?P<digest>{_DIGEST}))?"
 )
 
 

@@ -8,6 +8,8 @@ Profile = Literal["trusted", "sandboxed", "container", "hostile"]
 
 TRUSTED: Profile = "trusted"
 SANDBOXED: Profile = "sandboxed"
+CONTAINER: Profile = "container"
+HOSTILE: Profile = "hostile"
 STRICTNESS: dict[str, int] = {"trusted": 0, "sandboxed": 1, "container": 1, "hostile": 2}
 
 

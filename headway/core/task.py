@@ -15,10 +15,11 @@ from typing import Literal
 import msgspec
 
 from headway.core.constraints import Constraint
+from headway.core.images import reference
 from headway.core.lifecycle import Lane
 from headway.core.limits import Concurrency, Rate
 from headway.core.ports import names_of, ports_wanted
-from headway.core.profiles import TRUSTED, Profile, is_looser
+from headway.core.profiles import CONTAINER, HOSTILE, TRUSTED, Profile, is_looser
 from headway.core.quantity import duration_ms, milli, size_bytes
 from headway.core.refusal import Refused
 from headway.core.terms import NONE, SaidRate, Terms, rates_of, wrong_terms
@@ -69,6 +70,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     command: list[str] | None = None
     script: str | None = None
     script_path: str | None = None
+    image: str | None = None
     function: str | None = None
     bundle: str | None = None
     workdir: str | None = None
@@ -112,6 +114,8 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The digest of the archive that is unpacked into its workspace."""
     workdir: str | None = None
     """The directory of the workspace in which it starts."""
+    image: str | None = None
+    """The container image it runs in."""
 
 
 class Tier(msgspec.Struct, frozen=True):
@@ -160,6 +164,8 @@ def admit(said: Submission, tiers: dict[str, Tier]) -> Admitted | list[Refused]:
     wrong = _wrong_shape(said) + wrong_terms(terms)
     if isinstance(rates, list):
         wrong += rates
+    if tier is not None and said.image is None and said.function is None:
+        wrong += _wrong_without_image(said, tier)
     if tier is None:
         wrong.append(Refused("tier", f"there is no tier {said.tier!r}; there are: {', '.join(sorted(tiers))}"))
         return wrong
@@ -198,8 +204,9 @@ def _admitted(
         ports,
         said.bundle,
         said.workdir,
+        said.image,
     )
-    profile = TRUSTED if kind == "function" else said.profile or tier.profile
+    profile = TRUSTED if kind == "function" else _profile(said, tier)
     return Admitted(
         name=said.name if said.name is not None else _default_name(said),
         kind=kind,
@@ -222,6 +229,12 @@ def _admitted(
     )
 
 
+def _profile(said: Submission, tier: Tier) -> Profile:
+    """An image runs as a container, unless it has to be shut in more."""
+    profile = said.profile or tier.profile
+    return profile if said.image is None or profile == HOSTILE else CONTAINER
+
+
 def lane_of(off_peak: OffPeak, tolerance_ms: int) -> Lane:
     """In which lane a task waits."""
     if tolerance_ms <= URGENT_TOLERANCE_MS:
@@ -242,6 +255,8 @@ def _default_name(said: Submission) -> str:
         return said.function[-NAME_CHARS_MAX:]
     if said.script is not None:
         return (said.script_path or "script").rsplit("/", 1)[-1][:NAME_CHARS_MAX]
+    if said.image is not None:
+        return re.split("[:@]", said.image.rsplit("/", 1)[-1])[0][:NAME_CHARS_MAX]
     assert said.command
     return said.command[0].rsplit("/", 1)[-1][:NAME_CHARS_MAX] or "command"
 
@@ -249,8 +264,12 @@ def _default_name(said: Submission) -> str:
 def _wrong_shape(said: Submission) -> list[Refused]:
     """What is wrong before tiers and sizes are looked at. The common case costs a handful of comparisons."""
     wrong: list[Refused] = []
-    if (said.command is not None) + (said.script is not None) + (said.function is not None) != 1:
+    if (said.command is not None) + (said.script is not None) + (said.function is not None) != 1 and not (
+        said.image is not None and said.command is said.script is said.function is None
+    ):
         wrong.append(Refused("command", "expected exactly one of command, script, function"))
+    if said.image is not None:
+        wrong += _wrong_image(said)
     if said.name is not None and (len(said.name) > NAME_CHARS_MAX or not _NAME.fullmatch(said.name)):
         wrong.append(Refused("name", f"expected 1 to {NAME_CHARS_MAX} letters, digits or any of ._:/@+- and spaces"))
     if said.function is not None and (len(said.function) > FUNCTION_CHARS_MAX or not _is_function(said.function)):
@@ -310,6 +329,21 @@ def _wrong_process(said: Submission) -> list[Refused]:
     if not all(isinstance(word, str) and len(word) <= TEXT_CHARS_MAX for word in words):
         wrong.append(Refused("command" if said.command else "args", "expected texts of at most 128 KiB each"))
     return wrong
+
+
+def _wrong_image(said: Submission) -> list[Refused]:
+    assert said.image is not None
+    if said.function is not None:
+        return [Refused("image", "a function runs in a worker of its app, not in an image")]
+    found = reference(said.image)
+    return [found] if isinstance(found, Refused) else []
+
+
+def _wrong_without_image(said: Submission, tier: Tier) -> list[Refused]:
+    if (said.profile or tier.profile) != CONTAINER:
+        return []
+    who = "the profile container" if said.profile else f"tier {tier.name}, whose profile is container,"
+    return [Refused("image", f"{who} runs images: name one, such as busybox:1.36")]
 
 
 def _wrong_env(env: dict[str, str]) -> list[Refused]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import cast
 
 from headway.core.ids import ID_MAX
+from headway.core.images import IMAGE_CHARS_MAX, PATTERN
 from headway.core.quantity import DURATION_SECONDS_MAX, TEXT_CHARS_MAX
 from headway.core.task import ATTEMPTS_MAX, FUNCTION_CHARS_MAX, ITEMS_MAX, NAME_CHARS_MAX, RESOURCES_MAX, TAGS_MAX
 from headway.core.terms import KEY_CHARS_MAX
@@ -58,6 +59,7 @@ BODIES: dict[str, dict[str, Schema]] = {
         "name": {"minLength": 1, "maxLength": NAME_CHARS_MAX, "pattern": _TASK_NAME + "$"},
         "command": {"minItems": 1, "maxItems": ITEMS_MAX},
         "script": {"pattern": "^sha256:[0-9a-f]{64}$", "description": "what POST /v1/scripts answered"},
+        "image": {"maxLength": IMAGE_CHARS_MAX, "pattern": PATTERN, "description": "a container image: busybox:1.36"},
         "bundle": {"pattern": "^sha256:[0-9a-f]{64}$", "description": "a blob: a tar archive, plain or gzip"},
         "workdir": {"minLength": 1, "maxLength": WORKDIR_CHARS_MAX, "description": "a path within the workspace"},
         "function": {"maxLength": FUNCTION_CHARS_MAX, "pattern": r"^[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*$"},
@@ -127,6 +129,8 @@ BODIES["PlanBody"] |= BODIES["PlanPatch"]
 
 ONE_OF: dict[str, list[str]] = {"Submission": ["command", "script", "function"]}
 """Of these fields a body has exactly one."""
+OR_ELSE: dict[str, str] = {"Submission": "image"}
+"""But with this field it may have none of them: an image may say itself what is run."""
 
 _QUERY: dict[str, Schema] = {
     "status": {"type": "string", "enum": list(STATUSES)},
@@ -175,6 +179,10 @@ def bounded(components: dict[str, Schema]) -> dict[str, Schema]:
         components[name]["oneOf"] = [
             {"required": [field], "properties": {field: {"not": {"type": "null"}}}} for field in fields
         ]
+        none: Schema = {field: {"type": "null"} for field in fields}
+        alone = OR_ELSE[name]
+        said_alone: Schema = {"required": [alone], "properties": {alone: {"not": {"type": "null"}}, **none}}
+        components[name]["oneOf"] = [*cast("list[Schema]", components[name]["oneOf"]), said_alone]
     return components
 
 

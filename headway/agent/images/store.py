@@ -23,6 +23,7 @@ import msgspec
 import structlog
 
 from headway.agent.images.fetch import Registries, Unavailable
+from headway.agent.images.furnish import Furnished, furnish
 from headway.agent.images.layout import Files, Image, Run, images, opened
 from headway.agent.images.unpack import ENTRIES_MAX, BadImage, Budget, apply_layer
 from headway.core.images import DEFAULT_REGISTRY, DEFAULT_TAG, Reference, reference
@@ -47,6 +48,7 @@ class Note(msgspec.Struct):
     digest: str
     run: Run
     size: int
+    furnished: Furnished
 
 
 @dataclass(slots=True)
@@ -228,7 +230,7 @@ class Images:
                     apply_layer(str(coming / "root"), layer, budget, diff_id)
             taken = self._settings.cache_bytes - budget.bytes_left
             size = taken + (ENTRIES_MAX - budget.entries_left) * ENTRY_BYTES
-            note = Note(image.id, image.digest, image.run, size)
+            note = Note(image.id, image.digest, image.run, size, furnish(str(coming / "root"), image.run))
             (coming / NOTE).write_bytes(msgspec.json.encode(note))
             for passed in (coming / "root", coming):
                 passed.chmod(0o711 if passed == coming else 0o755)
@@ -244,7 +246,7 @@ class Images:
     def _read_roots(self) -> None:
         """What an earlier start of the agent left, the one used last the youngest."""
         for place in self._place.iterdir():
-            if place.name in ("coming", "going"):
+            if place.name in ("coming", "going") or not place.is_dir():
                 continue
             try:
                 used_ago = time.time() - place.stat().st_mtime

@@ -9,6 +9,7 @@ import msgspec
 import structlog
 
 from headway.agent.cache import Name
+from headway.agent.images.store import Root
 from headway.agent.logs import Log
 from headway.agent.plain import plain
 from headway.agent.runners.spawn import Pid
@@ -39,6 +40,7 @@ class Words(msgspec.Struct, frozen=True):
     ports: list[str] = []
     bundle: str | None = None
     workdir: str | None = None
+    image: str | None = None
 
 
 decode = msgspec.json.Decoder(Words).decode
@@ -61,6 +63,7 @@ class Attempt:
         "pipe",
         "ports",
         "preparing",
+        "root",
         "script",
         "stood_at",
         "stop",
@@ -80,6 +83,8 @@ class Attempt:
         self.pipe = -1
         self.script: str | None = None
         """Where its script is, if it is one and it has come."""
+        self.root: Root | None = None
+        """Its image, unpacked and lent to it."""
         self.ports: list[int] = []
         self.gpus: list[str] = []
         self.directory = ""

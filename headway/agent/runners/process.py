@@ -29,11 +29,13 @@ from headway.agent.runners.directories import Directories
 from headway.agent.runners.lending import Lending
 from headway.agent.runners.orphans import Orphans, reap_group
 from headway.agent.runners.output import output
+from headway.agent.runners.roots import Roots
 from headway.agent.runners.spawn import NotSpawned, Pid
 from headway.agent.runners.starting import Starting
 from headway.agent.runners.verdict import CODES, out_of_memory, verdict, why
 from headway.agent.runners.watcher import Watcher
 from headway.agent.sandbox.cgroups import Usage
+from headway.agent.sandbox.containers import Containers
 from headway.agent.sandbox.groups import Groups, summed
 from headway.agent.sandbox.sandboxed import Sandbox
 from headway.wire import Assignment, Bounds, Ending, Key, Outcome, bounded
@@ -64,6 +66,8 @@ class ProcessRunner:
         blobs: Blobs,
         groups: Groups,
         sandbox: Sandbox | None,
+        containers: Containers | None,
+        roots: Roots,
         clock: Callable[[], float],
         on_end: Callable[[Assignment, Ending], None],
     ) -> None:
@@ -72,6 +76,7 @@ class ProcessRunner:
         self._lending = lending
         self._blobs = blobs
         self._groups = groups
+        self._roots = roots
         self._clock = clock
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
@@ -80,6 +85,7 @@ class ProcessRunner:
             directories=Directories(data_dir / "attempts"),
             lending=lending,
             sandbox=sandbox,
+            containers=containers,
             clock=clock,
         )
         self._orphans = Orphans(marker, watcher, clock)
@@ -190,7 +196,7 @@ class ProcessRunner:
     # ── start ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _launch(self, attempt: Attempt) -> None:
-        if freight.is_here(self._blobs, attempt):
+        if freight.is_here(self._blobs, attempt) and self._roots.is_there(attempt):
             self._begin(attempt)
         else:
             attempt.preparing = asyncio.ensure_future(self._prepare(attempt))
@@ -240,9 +246,8 @@ class ProcessRunner:
     def _argv(self, attempt: Attempt) -> list[str]:
         """What to execute."""
         words = attempt.words
-        if words.command is not None:
-            return words.command
-        assert words.script is not None, "the gateway admits a command or a script"
+        if words.script is None:
+            return self._starting.command(attempt)
         return self._starting.argv(attempt, self._blobs.path(Name(attempt.assignment.tenant, words.script)))
 
     async def _prepare(self, attempt: Attempt) -> None:
@@ -252,7 +257,7 @@ class ProcessRunner:
         except OSError as error:
             self._end(attempt, not_started(attempt, error))
             return
-        wrong = await freight.load(self._blobs, attempt)
+        wrong = await freight.load(self._blobs, attempt) or await self._roots.get(attempt)
         if wrong is None:
             self._begin(attempt)
         else:
@@ -457,6 +462,7 @@ class ProcessRunner:
         try:
             self._give_group(attempt)
             self._starting.finish(attempt)
+            self._roots.give(attempt)
             self._orphans.take(self.is_known, self._is_live)
         except Exception:  # noqa: BLE001  see above
             _log.exception("could not tidy up after an attempt", task=attempt.assignment.task)
@@ -470,6 +476,8 @@ class ProcessRunner:
             attempt.preparing.cancel()
         for name in attempt.lent:
             self._blobs.give_back(name)
+        if not attempt.pid:
+            self._roots.give(attempt)
         self._talking.discard(attempt)
         self._muted.discard(attempt)
         if attempt.pipe >= 0:

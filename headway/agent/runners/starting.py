@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from headway.agent.gpus import devices
 from headway.agent.leftovers import MARKER
 from headway.agent.runners import scripts
 from headway.agent.runners.attempt import Attempt
@@ -16,10 +17,12 @@ from headway.agent.runners.directories import Directories, artifacts_of
 from headway.agent.runners.lending import Lending
 from headway.agent.runners.output import OUTPUT
 from headway.agent.runners.spawn import DEFAULT_PATH, NotSpawned, Pid, spawn
+from headway.agent.sandbox.containers import Containers
 from headway.agent.sandbox.sandboxed import SCRIPT, Sandbox
 from headway.agent.sandbox.view import ARTIFACTS, WORKSPACE
 from headway.core.context import idempotency_key
-from headway.core.profiles import SANDBOXED, TRUSTED
+from headway.core.profiles import CONTAINER, SANDBOXED, TRUSTED
+from headway.wire import Outcome
 
 
 class Starting:
@@ -32,14 +35,17 @@ class Starting:
         directories: Directories,
         lending: Lending,
         sandbox: Sandbox | None,
+        containers: Containers | None,
         clock: Callable[[], float],
     ) -> None:
         self._marker = marker
         self._directories: dict[str, Directories] = {TRUSTED: directories}
         if sandbox is not None:
-            self._directories[SANDBOXED] = Directories(sandbox.place / "attempts", mode=0o711)
+            closed = Directories(sandbox.place / "attempts", mode=0o711)
+            self._directories |= {SANDBOXED: closed, CONTAINER: closed}
         self._lending = lending
         self._sandbox = sandbox
+        self._containers = containers
         self._clock = clock
         self._environ = {
             "PATH": os.environ.get("PATH", DEFAULT_PATH),
@@ -52,10 +58,16 @@ class Starting:
         shown_as = attempt.script if attempt.assignment.profile == TRUSTED else SCRIPT
         return [*scripts.argv(script, shown_as), *attempt.words.args]
 
+    def command(self, attempt: Attempt) -> list[str]:
+        """What to execute when there is no script: the command, or what its image says."""
+        if attempt.root is None or self._containers is None:
+            return attempt.words.command or []
+        return self._containers.argv(attempt.root, attempt.words.command)
+
     def prepare(self, attempt: Attempt) -> None:
         """Gives it directories, and a user to own them. Raises OSError."""
         attempt.directory = self._directories[attempt.assignment.profile].take()
-        if attempt.assignment.profile == SANDBOXED and self._sandbox is not None:
+        if attempt.assignment.profile in (SANDBOXED, CONTAINER) and self._sandbox is not None:
             attempt.cell = self._sandbox.take()
 
     def spawn(self, attempt: Attempt, argv: list[str], fds: dict[int, int]) -> Pid | NotSpawned:
@@ -67,7 +79,9 @@ class Starting:
                 private = {"HOME": attempt.directory, "TMPDIR": attempt.directory}
                 environ = {**self._environ, **private, **attempt.words.env, **mine}
                 return spawn(argv, environ, f"{attempt.directory}/{attempt.words.workdir or '.'}", fds)
-            case profile, Sandbox() as sandbox if profile == SANDBOXED:
+            case _ if not argv:
+                return NotSpawned(Outcome.FAILED, "there is nothing to run: the image names no program; give a command")
+            case profile, Sandbox() as sandbox if profile in (SANDBOXED, CONTAINER):
                 return self._spawn_sandboxed(sandbox, attempt, argv, fds)
             case profile, _:
                 raise AssertionError(f"the executor took an attempt that has to be {profile}")
@@ -75,18 +89,24 @@ class Starting:
     def _spawn_sandboxed(
         self, sandbox: Sandbox, attempt: Attempt, argv: list[str], fds: dict[int, int]
     ) -> Pid | NotSpawned:
-        assert attempt.cell is not None, "it was prepared"
+        cell = attempt.cell
+        assert cell is not None, "it was prepared"
+        environ, view = sandbox.environment(), None
+        if attempt.root is not None and self._containers is not None:
+            environ = self._containers.environment(attempt.root)
+            view = self._containers.view(attempt.root, cell, _layer(attempt), devices(attempt.gpus))
         mine = self._variables(attempt, WORKSPACE, ARTIFACTS)
         mark = {MARKER: self._marker, **{name: mine[name] for name in ("HEADWAY_TASK_ID", "HEADWAY_ATTEMPT")}}
         launch = sandbox.launch(
-            attempt.cell,
+            cell,
             argv,
-            {**sandbox.environment(), **attempt.words.env, **mine},
+            {**environ, **attempt.words.env, **mine},
             attempt.directory,
             artifacts_of(attempt.directory),
             mark=mark,
             script=attempt.script,
-            workdir=attempt.words.workdir or "",
+            workdir=attempt.words.workdir,
+            view=view,
         )
         if isinstance(launch, NotSpawned):
             return launch
@@ -132,6 +152,8 @@ class Starting:
         if cell is not None and self._sandbox is not None:
             self._sandbox.bury(cell)
             self._sandbox.give(cell)
+        if attempt.root is not None and self._containers is not None:
+            self._containers.finish(_layer(attempt))
         if attempt.directory:
             self._directories[attempt.assignment.profile].give(attempt.directory)
 
@@ -149,3 +171,9 @@ class Starting:
             "HEADWAY_TMP": directory,
             **self._lending.variables(attempt),
         }
+
+
+def _layer(attempt: Attempt) -> str:
+    """A name that no other attempt here has."""
+    key = attempt.key
+    return f"{key.tenant}-{key.task}-{key.attempt}"

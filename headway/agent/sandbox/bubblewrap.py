@@ -27,15 +27,19 @@ class Program:
     version: str
 
 
-def find() -> Program | str:
+OVERLAYS = (0, 11)
+"""--overlay."""
+
+
+def find(least: tuple[int, int] = LEAST) -> Program | str:
     """The one to use, or why there is none."""
     reasons: list[str] = []
     for path in _candidates():
         version = _version(path)
         if version is None:
             reasons.append(f"{path} does not run here")
-        elif tuple(map(int, version.split(".")[:2])) < LEAST:
-            reasons.append(f"{path} is {version}, and {'.'.join(map(str, LEAST))} is needed")
+        elif tuple(map(int, version.split(".")[:2])) < least:
+            reasons.append(f"{path} is {version}, and {'.'.join(map(str, least))} is needed")
         elif os.stat(path).st_mode & stat.S_ISUID:
             reasons.append(f"{path} is setuid, which forbids options that are needed")
         else:

@@ -24,21 +24,32 @@ def room_of(data_dir: Path) -> str:
 
 def grounds(data_dir: Path, elsewhere: Path = ELSEWHERE) -> Path:
     """The directory for the sandboxes of the agent that owns this data directory, empty. Raises OSError."""
-    data_dir = data_dir.resolve()
+    place = _placed(data_dir.resolve(), "sandboxes", elsewhere)
+    shutil.rmtree(place, ignore_errors=True)
+    return _made(place, data_dir)
+
+
+def shelf(data_dir: Path, elsewhere: Path = ELSEWHERE) -> Path:
+    """The directory for what all tasks of this agent may see, images, with what is there already. Raises OSError."""
+    return _made(_placed(data_dir.resolve(), "images", elsewhere.with_name("images")), data_dir)
+
+
+def _placed(data_dir: Path, name: str, elsewhere: Path) -> Path:
     if os.geteuid() != 0 or _lets_others_pass(data_dir.parent):
-        place = data_dir / "sandboxes"
         if os.geteuid() == 0:
             data_dir.chmod(0o711)
-    else:
-        elsewhere.mkdir(mode=0o711, parents=True, exist_ok=True)
-        _clear_away(elsewhere)
-        place = elsewhere / room_of(data_dir)
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(mode=0o711)
+        return data_dir / name
+    elsewhere.mkdir(mode=0o711, parents=True, exist_ok=True)
+    _clear_away(elsewhere)
+    return elsewhere / room_of(data_dir)
+
+
+def _made(place: Path, data_dir: Path) -> Path:
+    place.mkdir(mode=0o711, exist_ok=True)
     place.chmod(0o711)
     note = place / NOTE
     note.touch(mode=0o600)
-    note.write_text(str(data_dir))
+    note.write_text(str(data_dir.resolve()))
     return place
 
 

@@ -12,8 +12,11 @@ import hashlib
 import os
 import socket
 import sys
+from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
+
+from headway.agent.sandbox.namespaces import OUTER
 
 FIRST_USER = 1_900_000_000
 """Far from what distributions, directories and containers give out (up to 1,879,048,191)."""
@@ -21,6 +24,8 @@ ROOMS = 60_000
 USERS_PER_ROOM = 4096
 """Each agent has a block of its own, by its data directory."""
 BATCH = 16
+OTHERS_MAX = 256
+"""Namespaces for images whose user is not that of sandboxes."""
 PROGRAM = Path(__file__).with_name("namespaces.py")
 
 
@@ -46,6 +51,7 @@ class Identities:
         self._last = self._next + USERS_PER_ROOM
         self._free: list[Identity] = []
         self._all: list[Identity] = []
+        self._others: OrderedDict[tuple[int, tuple[int, int]], int] = OrderedDict()
         if os.getgroups():
             os.setgroups([])  # what the agent is a member of, its tasks would be, too
 
@@ -59,10 +65,26 @@ class Identities:
         """Nothing runs as it any more."""
         self._free.append(identity)
 
+    def as_another(self, identity: Identity, inside: tuple[int, int]) -> int:
+        """A descriptor of a namespace within its own in which this user is another user and group. The ones used last
+        are kept. Raises NoIdentities."""
+        key = (identity.user, inside)
+        found = self._others.get(key)
+        if found is None:
+            made = _made(["within", *map(str, inside)], {OUTER: identity.namespace})
+            if not made:
+                raise NoIdentities("no more user namespaces can be made")
+            found = self._others[key] = made[0]
+        self._others.move_to_end(key)
+        while len(self._others) > OTHERS_MAX:
+            os.close(self._others.popitem(last=False)[1])
+        return found
+
     def close(self) -> None:
         """Gives the namespaces up."""
-        for identity in self._all:
-            os.close(identity.namespace)
+        for namespace in (*(identity.namespace for identity in self._all), *self._others.values()):
+            os.close(namespace)
+        self._others.clear()
         self._all.clear()
         self._free.clear()
 
@@ -78,12 +100,17 @@ class Identities:
 
 def _namespaces(first: int, count: int) -> list[int]:
     """Descriptors of new user namespaces; fewer when there cannot be more."""
+    return _made([str(first), str(count)], {})
+
+
+def _made(said: list[str], fds: dict[int, int]) -> list[int]:
+    """What the program makes, given these words and descriptors."""
     ours, theirs = socket.socketpair()
     found: list[int] = []
     with ours:
         with theirs:
-            words = [sys.executable, "-I", "-S", str(PROGRAM), str(first), str(count)]
-            onto = [(os.POSIX_SPAWN_DUP2, theirs.fileno(), 0)]
+            words = [sys.executable, "-I", "-S", str(PROGRAM), *said]
+            onto = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in {0: theirs.fileno(), **fds}.items()]
             pid = os.posix_spawn(sys.executable, words, {}, file_actions=onto, setsid=True)
         while True:
             word, ancillary, _, _ = ours.recvmsg(1, socket.CMSG_SPACE(array.array("i").itemsize))

@@ -15,6 +15,7 @@ import os
 import select
 import shutil
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,7 +43,7 @@ SAID_MAX = 300
 VARIABLES_MAX = 2500
 """bubblewrap takes 9,000 words."""
 
-_NAMESPACES = (
+NAMESPACES = (
     "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup", "--unshare-net", "--die-with-parent",
     "--new-session", "--hostname", "headway",
 )  # fmt: skip
@@ -58,6 +59,24 @@ class _Told(msgspec.Struct, rename="kebab"):
 _told = msgspec.json.Decoder(_Told)
 
 
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a task sees as its machine, and as whom: bubblewrap's options before and after those of one attempt."""
+
+    before: list[str]
+    after: list[str]
+    user: tuple[int, int] | None = None
+    """Its user and group inside; None: as in every sandbox."""
+    lacks: str = (
+        "is not in the sandbox, where only the node's /usr is; upload it as a script, or ask for another profile"
+    )
+    """What is said of a program that is not there."""
+    program: str | None = None
+    """Another bubblewrap than the sandbox's."""
+    directory: str = view.WORKSPACE
+    """Where it starts unless it says where."""
+
+
 @dataclass(slots=True)
 class Cell:
     """What one attempt holds of the sandbox."""
@@ -70,6 +89,7 @@ class Cell:
     first: int = 0
     """The process that is number 1 inside; when it is gone, so is everything."""
     has_run: bool = False
+    view: View | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +120,14 @@ class Sandbox:
         etc = self._etc = view.in_memory(place) or place / "etc"
         view.make_settings(etc)
         Path(self._filter).write_bytes(seccomp.program(os.uname().machine))
-        self._before = [
-            *_NAMESPACES, "--uid", str(INSIDE), "--gid", str(INSIDE), "--cap-drop", "ALL",
+        before = [
+            *NAMESPACES, "--uid", str(INSIDE), "--gid", str(INSIDE), "--cap-drop", "ALL",
             "--size", str(ROOT_BYTES), "--tmpfs", "/", *view.shown(more), "--ro-bind", str(etc), "/etc",
             "--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm",
             "--perms", "1777", "--size", str(TMP_BYTES), "--tmpfs", "/tmp", "--dir", "/run", "--symlink", "/tmp",
             "/var/tmp", "--dir", view.WORKSPACE,
         ]  # fmt: skip
-        self._after = ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir"]
+        self._view = View(before, ["--remount-ro", "/dev", "--remount-ro", "/"])
 
     @classmethod
     def made(cls, data_dir: Path, more: tuple[Path, ...] = ()) -> Sandbox | str:
@@ -164,10 +184,11 @@ class Sandbox:
 
     def launch(
         self, cell: Cell, argv: list[str], environ: dict[str, str], directory: str, artifacts: str, *,
-        mark: dict[str, str], script: str | None = None, workdir: str = "",
+        mark: dict[str, str], script: str | None = None, workdir: str | None = None, view: View | None = None,
     ) -> Launch | NotSpawned:  # fmt: skip
         """How to start a program with this environment, working in `directory`, or in what is there at `workdir`, and
         leaving what is to be kept in `artifacts`. `mark` is told to bubblewrap itself. Raises OSError."""
+        cell.view = seen = view or self._view
         try:
             spoken = _spoken(environ, mark)
         except ValueError as error:
@@ -175,9 +196,9 @@ class Sandbox:
         if cell.identity is not None:
             for one in (directory, artifacts):
                 os.chown(one, cell.identity.user, cell.identity.user)
-        launch = Launch([self._program], mark)
+        launch = Launch([seen.program or self._program], mark)
         try:
-            self._complete(launch, cell, spoken, (directory, artifacts), script, workdir)
+            self._complete(launch, cell, seen, spoken, (directory, artifacts), script, workdir)
         except OSError:
             launch.close()
             raise
@@ -185,29 +206,36 @@ class Sandbox:
         return launch
 
     def _complete(
-        self, launch: Launch, cell: Cell, spoken: bytes, places: tuple[str, str], script: str | None, workdir: str
-    ) -> None:
+        self, launch: Launch, cell: Cell, seen: View, spoken: bytes, places: tuple[str, str], script: str | None,
+        workdir: str | None,
+    ) -> None:  # fmt: skip
         """Opens what bubblewrap is handed, and writes down its options."""
         fds = launch.fds
         cell.status, told = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         closed, cell.gate = os.pipe2(os.O_CLOEXEC)
         fds |= {told: told, closed: closed}
-        words = [*self._before, "--json-status-fd", str(told), "--block-fd", str(closed)]
+        words = [*seen.before, "--json-status-fd", str(told), "--block-fd", str(closed)]
         words += ["--seccomp", str(_opened(self._filter, fds))]
-        words += self._as_whom(cell, fds)
+        words += self._as_whom(cell, seen.user, fds)
         words += ["--bind", places[0], view.WORKSPACE, "--bind", places[1], view.ARTIFACTS]
         if script is not None:
             words += ["--perms", "0555", "--file", str(_opened(script, fds)), SCRIPT]
-        words += [*self._after, f"{view.WORKSPACE}/{workdir}".rstrip("/")]
+        starts_in = seen.directory if workdir is None else f"{view.WORKSPACE}/{workdir}".rstrip("/")
+        words += [*seen.after, "--chdir", starts_in]
         body = b"".join(os.fsencode(word) + b"\0" for word in words) + spoken
         launch.argv.extend(("--args", str(_in_memory(body, fds))))
 
-    def _as_whom(self, cell: Cell, fds: dict[int, int]) -> list[str]:
-        if cell.identity is None:
+    def _as_whom(self, cell: Cell, user: tuple[int, int] | None, fds: dict[int, int]) -> list[str]:
+        if cell.identity is None or self._identities is None:
             return ["--unshare-user"]
         namespace = os.dup(cell.identity.namespace)
         fds[namespace] = namespace
-        return ["--userns", str(namespace)]
+        words = ["--userns", str(namespace)]
+        if user is not None and user != (INSIDE, INSIDE):
+            within = os.dup(self._identities.as_another(cell.identity, user))
+            fds[within] = within
+            words += ["--userns2", str(within)]
+        return words
 
     def release(self, cell: Cell) -> None:
         """The task may begin: what bubblewrap started is where its limits are."""
@@ -249,11 +277,12 @@ class Sandbox:
         text = said.decode(errors="replace").strip()[:SAID_MAX]
         program, _, why = text.removeprefix("bwrap: execvp ").rpartition(": ")
         if program and text.startswith("bwrap: execvp "):
-            return NotSpawned(Outcome.FAILED, _not_started(program, why))
+            lacks = cell.view.lacks if cell.view is not None else self._view.lacks
+            return NotSpawned(Outcome.FAILED, _not_started(program, why, lacks))
         what = f"the node could not make its sandbox: {text or f'exit {status}'}; see `headway doctor` there"
         return NotSpawned(Outcome.LOST, what)
 
-    def tried(self) -> str:
+    def tried(self, seen: Callable[[Cell], View] | None = None) -> str:
         """Runs a program in it; what was wrong, if anything."""
         directory = self.place / "trial"
         try:
@@ -262,15 +291,16 @@ class Sandbox:
         except OSError as error:
             return str(error)
         try:
-            return self._tried(cell, str(directory))
+            return self._tried(cell, str(directory), None if seen is None else seen(cell))
         except OSError as error:
             return str(error)
         finally:
             self.give(cell)
             shutil.rmtree(directory, ignore_errors=True)
 
-    def _tried(self, cell: Cell, directory: str) -> str:
-        launch = self.launch(cell, ["/bin/sh", "-c", ":"], self.environment(), directory, directory, mark={})
+    def _tried(self, cell: Cell, directory: str, seen: View | None) -> str:
+        words = ["/bin/sh", "-c", ":"]
+        launch = self.launch(cell, words, self.environment(), directory, directory, mark={}, view=seen)
         if isinstance(launch, NotSpawned):
             return launch.message
         heard, said = os.pipe2(os.O_CLOEXEC)
@@ -344,13 +374,10 @@ def _hear(cell: Cell) -> None:
             cell.has_run = cell.has_run or told.exit_code is not None
 
 
-def _not_started(program: str, why: str) -> str:
+def _not_started(program: str, why: str, lacks: str) -> str:
     match why:
         case "No such file or directory":
-            return (
-                f"program not found: {program!r} is not in the sandbox, where only the node's /usr is; upload it as a "
-                "script, or ask for another profile"
-            )
+            return f"program not found: {program!r} {lacks}"
         case "Permission denied":
             return f"not executable: {program}; chmod +x it"
         case "Exec format error":
