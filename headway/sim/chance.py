@@ -26,12 +26,12 @@ from headway.sim.scenario import (
     Storms,
     Uniform,
 )
+from headway.sim.stream import Draw
 
 DAY = 86_400.0
 WEEK = 7 * DAY
 SECONDS_LEAST = 0.001
 SIZE_MAX = 100_000_000
-Draw = Callable[[Random], float]
 
 
 class Wrong(Exception):

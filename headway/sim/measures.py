@@ -7,7 +7,8 @@ from collections import Counter
 from headway.core.lifecycle import Lane
 from headway.sim.fairness import Unit, index
 from headway.sim.histogram import Histogram
-from headway.sim.world import Stream, World
+from headway.sim.stream import Stream
+from headway.sim.world import World
 
 WINDOWS = 240
 WINDOW_LEAST = 30.0

@@ -15,6 +15,7 @@ from headway.core.terms import SaidRate
 
 Duration = str | int | float
 Amount = str | int | float
+Cell = str | int | float | bool
 
 
 class _Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, omit_defaults=True):
@@ -180,7 +181,7 @@ class Tenants(_Said, frozen=True, kw_only=True):
     tier: str = "basic"
     urgent_share: float = 0.25
     quota: dict[str, Amount] = {}
-    work: list[Work]
+    work: list[Work] = []
 
 
 class TierSaid(_Said, frozen=True, kw_only=True):
@@ -225,6 +226,17 @@ class PolicySaid(_Said, frozen=True, kw_only=True):
     preemptions_per_minute: float | None = None
 
 
+class Trace(_Said, frozen=True, kw_only=True):
+    """Tasks from a file, beside or in place of what tenants are said to submit."""
+
+    file: str
+    """CSV (`.gz` too), or Parquet; relative to the scenario."""
+    columns: dict[str, str] = {}
+    """What a column is called there, where it is called otherwise than here."""
+    defaults: dict[str, Cell] = {}
+    """What no column says, or an empty cell leaves open: by column."""
+
+
 class Scenario(_Said, frozen=True, kw_only=True):
     """A pool and its life for a while."""
 
@@ -241,3 +253,4 @@ class Scenario(_Said, frozen=True, kw_only=True):
     policy: PolicySaid = PolicySaid()
     tiers: dict[str, TierSaid] = {}
     tenants: list[Tenants] = []
+    trace: Trace | None = None

@@ -21,11 +21,14 @@ from headway.sim.brain import Brain
 from headway.sim.chance import seconds
 from headway.sim.measures import Account, Measures
 from headway.sim.pausing import Pausing
+from headway.sim.stream import Stream
 from headway.sim.task import Run, Task
-from headway.sim.world import Site, Stream, World
+from headway.sim.world import Site, World
 
 BEAT_SECONDS = 1.0
 NEVER = float("inf")
+INSTANT = 1e-6
+"""What windows of equal length may miss the horizon by."""
 PATIENCE = 4
 """After so many horizons, what has not started never will."""
 
@@ -85,7 +88,7 @@ class Simulation:
                     progress(self.now)
                 continue
             self.now = at
-            if at >= self.world.horizon and self._is_over():
+            if at > self.world.horizon + INSTANT and self._is_over():
                 return
             if later and later[0][0] <= at:
                 self._happen(heapq.heappop(later)[2])
@@ -174,6 +177,8 @@ class Simulation:
         cap_ms, guess = stream.cap_ms, self._caps.get(stream.number)
         if guess is not None:
             cap_ms = ceil(max(left * (1.0 + guess[0] * draw.random()), guess[1]) / 60.0) * 60_000
+        elif stream.caps is not None:
+            cap_ms = next(stream.caps) or cap_ms
         task = Task(next(self._ids), account, at, cap_ms, left)
         self.tasks[task.id] = task
         self.measures.arrived(account, at)
@@ -304,7 +309,7 @@ class Simulation:
     def _end_window(self) -> None:
         self.measures.end_window(self.now)
         following = self.now + self.measures.window_seconds
-        if following <= self.world.horizon + 1e-6:
+        if following <= self.world.horizon + INSTANT:
             self.at(following, self._end_window)
 
     def _check(self) -> None:

@@ -7,62 +7,34 @@ and what a gateway would refuse is refused here, with its line.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 from typing import NamedTuple, Protocol
 
-from headway.core.lifecycle import Lane
-from headway.core.placement import NodeRoom, Shape, number_of
+from headway.core.placement import NodeRoom, Shape
 from headway.core.policy import Plan, Policy
 from headway.core.quantity import milli, size_bytes
-from headway.core.queue import LineKey
 from headway.core.refusal import Refused
 from headway.core.resources import nearest
 from headway.core.task import Admitted, Submission, Tier, admit
-from headway.sim.chance import DAY, Draw, Wrong, arrivals, draws, seconds
-from headway.sim.reading import Source
-from headway.sim.scenario import Failures, NodeGroup, Overstated, PolicySaid, Scenario, Tenants, TierSaid, Work
+from headway.sim import trace
+from headway.sim.chance import DAY, Wrong, arrivals, draws, seconds
+from headway.sim.reading import ScenarioError, Source
+from headway.sim.scenario import Failures, NodeGroup, Overstated, PolicySaid, Scenario, Tenants, TierSaid, Trace, Work
+from headway.sim.stream import Stream
 
 NODES_MAX = 100_000
 TENANTS_MAX = 100_000
 HORIZON_MAX = 92 * DAY
+GROUPS_MAX = 100
+"""With more tenants in a trace, it is reported by tier."""
 TIERS = {
     "basic": TierSaid(weight=1, resources={"cpu": 0.5, "memory": "256Mi"}, execution_cap="5m"),
     "regular": TierSaid(weight=2, resources={"cpu": 1, "memory": "1Gi"}, execution_cap="30m"),
     "premium": TierSaid(weight=4, resources={"cpu": 2, "memory": "4Gi"}, execution_cap="2h"),
 }
 """Those a new Headway has."""
-
-
-class Stream:
-    """Tasks alike: of one tenant, one kind of work."""
-
-    __slots__ = (
-        "arrive", "cap", "cap_ms", "checkpoint_every", "draw", "group", "key", "lane", "number", "shape", "tenant",
-        "tier", "tolerance", "work",
-    )  # fmt: skip
-
-    def __init__(self, number: int, tenant: int, group: str, work: str, admitted: Admitted, *, periodic: bool) -> None:
-        self.number = number
-        self.tenant = tenant
-        self.group = group
-        """What it is reported under: the name of the tenant, or of those alike."""
-        self.work = work
-        self.lane = Lane.PERIODIC if periodic and admitted.lane != Lane.URGENT else admitted.lane
-        self.tier = admitted.tier
-        self.tolerance = admitted.delay_tolerance_ms / 1000
-        self.cap_ms = admitted.execution_cap_ms
-        self.cap: Overstated | None = None
-        self.shape = Shape("command", dict(admitted.needs), admitted.tier)
-        self.key = LineKey(tenant, self.lane, 0)
-        self.draw: Draw = lambda _: 1.0
-        self.arrive: Iterable[float] = ()
-        self.checkpoint_every: float | None = None
-
-    def become(self, shape: Shape) -> None:
-        """Its tasks are of this shape."""
-        self.shape = shape
-        self.key = LineKey(self.tenant, self.lane, number_of(shape)[0])
 
 
 class Spare(NamedTuple):
@@ -115,12 +87,14 @@ def world(
     sites = found.sites(nodes)
     streams = list(found.streams()) if not wrong else []
     policy = found.policy()
-    if not wrong and not scenario.tenants:
-        wrong.append(Refused("", "nobody submits anything; expected tenants"))
+    if not wrong and scenario.trace is None and not any(said.work for said in scenario.tenants):
+        wrong.append(Refused("", "nobody submits anything; expected tenants with work, or a trace"))
     if not wrong:
         wrong += _never_fitting(streams, sites, scenario)
     if wrong:
         raise source.error(wrong)
+    if scenario.trace is not None:
+        streams += found.traced(scenario.trace, Path(source.name).parent, sites, len(streams))
     return World(scenario, found.seed, found.horizon, found.round, sites, policy, found.names, streams)
 
 
@@ -240,6 +214,28 @@ class _Built:
             return one
         self._wrong += [Refused(f"{path}.{refused.path}", refused.message) for refused in one]
         return None
+
+    def traced(self, said: Trace, beside: Path, sites: list[Site], number: int) -> Iterator[Stream]:
+        """The streams of a trace; its tenants may be described as others are, and need no work of their own then."""
+        chance = Random(f"{self.seed}/trace")
+        try:
+            kinds = trace.read(said, beside / said.file, horizon=self.horizon, load=self.load, chance=chance)
+            described = {one.name: one for one in self.scenario.tenants}
+            numbers = {name: tenant for tenant, name in enumerate(self.names)}
+            several = len({one.said.get("tenant") for one in kinds})
+            rooms = {site.name.rpartition("-")[0]: site.room(0) for site in reversed(sites)}
+            for one in kinds:
+                name = str(one.said.get("tenant", "default"))
+                if name not in numbers:
+                    numbers[name] = len(self.names)
+                    self.names.append(name)
+                tier = described[name].tier if name in described else "basic"
+                stream = trace.stream(one, number, numbers[name], tier, self._tiers, is_grouped=several > GROUPS_MAX)
+                trace.check_fits(one, stream, rooms)
+                yield stream
+                number += 1
+        except trace.TraceError as error:
+            raise ScenarioError(str(error)) from None
 
     def _plan(self, said: Tenants, path: str) -> Plan:
         if not 0 <= said.urgent_share <= 1:
