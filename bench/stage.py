@@ -33,11 +33,12 @@ class Counts(NamedTuple):
     processes: int = 5_000
     backlog: int = 2_000_000
     idle_seconds: float = 20.0
+    decided: int = 100_000
     share: float = 1.0
     """Of what peers do at full size."""
 
 
-QUICK = Counts(20_000, 20_000, 5_000, 100, 60, 1_000, 100_000, 4.0, 0.2)
+QUICK = Counts(20_000, 20_000, 5_000, 100, 60, 1_000, 100_000, 4.0, 20_000, 0.2)
 
 
 class Stage(NamedTuple):

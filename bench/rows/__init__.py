@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from bench.contest import Row
-from bench.rows import backlog, bulk, drain, idle, latency, processes, single
+from bench.rows import backlog, brain, bulk, drain, idle, latency, processes, single
 from bench.stage import Stage
 
 ROWS: Mapping[str, Callable[[Stage], Row]] = {
@@ -14,6 +14,7 @@ ROWS: Mapping[str, Callable[[Stage], Row]] = {
     "single64": single.row_of_many,
     "single1": single.row_of_one,
     "latency": latency.row,
+    "brain": brain.row,
     "processes": processes.row,
     "backlog": backlog.row,
     "idle": idle.row,

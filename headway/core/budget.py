@@ -28,7 +28,7 @@ class UrgentBudget:
 
     def room(self, line: Line) -> int:
         """How many more of a line fit into the tenant's share; one more than that may begin it."""
-        part = self._usage.part(line.shape)
+        part = self._usage.part(line)
         left = self.policy.plan(line.key.tenant).urgent_share - self._usage.urgent_share(line.key.tenant)
         return ENDLESS if part <= 0 else max(int(left / part + _HAIR), 1)
 

@@ -56,6 +56,10 @@ class Shares(Generic[Account]):
             use = self._uses[account] = Use(now)
         return use
 
+    def find(self, account: Account) -> Use | None:
+        """The use of an account that is known."""
+        return self._uses.get(account)
+
     def occupy(self, use: Use, needs: Vector, count: int, now: float) -> None:
         """The account holds `count` more."""
         if now > use.since:
@@ -68,6 +72,24 @@ class Shares(Generic[Account]):
             if part > share:
                 share = part
         use.share = share
+
+    def occupy_both(self, use: Use, other: Use, needs: Vector, count: int, now: float) -> None:
+        """Two accounts at once, as every start does: what it holds counts for the tenant and for the tier."""
+        if now > use.since:
+            self.advance(use, now)
+        if now > other.since:
+            self.advance(other, now)
+        use.count += count
+        other.count += count
+        one, held, others = self._part_of_one, use.held, other.held
+        for name, amount in needs.items():
+            more, whole = amount * count, one.get(name, 0.0)
+            mine = held[name] = held.get(name, 0) + more
+            if mine * whole > use.share:
+                use.share = mine * whole
+            theirs = others[name] = others.get(name, 0) + more
+            if theirs * whole > other.share:
+                other.share = theirs * whole
 
     def vacate(self, use: Use, needs: Vector, count: int, now: float) -> None:
         """The account holds `count` fewer."""
@@ -82,6 +104,30 @@ class Shares(Generic[Account]):
             if part > share:
                 share = part
         use.share = share
+
+    def vacate_both(self, use: Use, other: Use, needs: Vector, count: int, now: float) -> None:
+        """Two accounts at once, as every end does."""
+        if now > use.since:
+            self.advance(use, now)
+        if now > other.since:
+            self.advance(other, now)
+        use.count -= count
+        other.count -= count
+        one, held, others = self._part_of_one, use.held, other.held
+        for name, amount in needs.items():
+            held[name] -= amount * count
+            others[name] -= amount * count
+        share = 0.0
+        for name, amount in held.items():
+            part = amount * one.get(name, 0.0)
+            if part > share:
+                share = part
+        use.share, share = share, 0.0
+        for name, amount in others.items():
+            part = amount * one.get(name, 0.0)
+            if part > share:
+                share = part
+        other.share = share
 
     def all_held(self) -> dict[Account, dict[str, int]]:
         """What every account that holds something holds now."""

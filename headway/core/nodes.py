@@ -348,7 +348,9 @@ class Nodes:
             room = log[at]
             at += 1
             has_room = room.has_room(shape) if rooms else room.window_left(shape)
-            if has_room and room.kept_for is None and room not in found and room.could_run(shape):
+            if not has_room or room.kept_for is not None or room in found:
+                continue
+            if room.admits(shape) if rooms else room.could_run(shape):
                 found.append(room)
         search.seen = at
 

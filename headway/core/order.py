@@ -185,18 +185,21 @@ class _Group:
 class Tier:
     """The groups of a tier, and what stands against it."""
 
-    __slots__ = ("fronts", "groups", "name", "score", "use", "weight")
+    __slots__ = ("front", "fronts", "groups", "name", "score", "use", "weight")
 
     def __init__(self, name: str, use: Use) -> None:
         self.name = name
         self.use = use
         self.weight = 1.0
         self.score = 0.0
+        self.front: tuple[_Group, Front] | None = None
+        """The first group and its entry, if that was just looked up and nothing has changed since."""
         self.fronts: list[Front] = []
         self.groups: dict[int, _Group] = {}
 
     def show(self, group: _Group) -> None:
         """A group has a new front."""
+        self.front = None
         if group.heap and group.footprint.is_open:
             score, due, _ = group.heap[0]
             front = (score, due, group.footprint.number)
@@ -220,6 +223,7 @@ class FairOrder:
     def begin(self, weight: Callable[[str], float]) -> None:
         """What stands against the tiers is looked up anew: others had their turns since."""
         for tier in self._tiers.values():
+            tier.front = None
             tier.weight = weight(tier.name)
             tier.score = self._score.of(tier.use) / tier.weight
 
@@ -270,6 +274,8 @@ class FairOrder:
         tier, group, line, _, _ = turn
         tier.score = self._score.of(tier.use) / tier.weight
         number = line.key.tenant
+        if tier.front is not None and tier.front[1][2] == number:
+            tier.front = None  # it has had more since
         waiting = group.tenants.get(number)
         if waiting is None:
             return
@@ -309,6 +315,7 @@ class FairOrder:
         """Nothing has this footprint any more."""
         for tier in self._tiers.values():
             tier.groups.pop(footprint.number, None)
+            tier.front = None
 
     def refresh(self) -> None:
         """Time alone changed what stands against tenants: every turn is put where it belongs."""
@@ -329,7 +336,9 @@ class FairOrder:
         return first
 
     def _next_of(self, tier: Tier) -> FairTurn | None:
-        front = self._front_of(tier)
+        front = tier.front
+        if front is None or not front[0].footprint.is_open:
+            front = self._front_of(tier)
         return self._take(tier, *front) if front is not None else None
 
     def _front_of(self, tier: Tier) -> tuple[_Group, Front] | None:
@@ -365,7 +374,7 @@ class FairOrder:
         following = _front(waiting.turns) if waiting.turns else None
         until = following.first.start_by if following is not None else FOREVER
         ahead = FOREVER
-        behind = self._front_of(tier)
+        behind = tier.front = self._front_of(tier)
         if behind is not None:
             ahead, other_due, other = behind[1]
             if other == tenant:  # elsewhere too: what is due first goes first

@@ -124,8 +124,8 @@ class Placing:
         if shape.hold and (name := self.paused_name(key)) is not None:
             return 0, Blocker("name_paused", (key.tenant, name))
         allowed, blocker = wanted, None
-        if policy.plan(key.tenant).quota:
-            allowed = quota_room(policy, key.tenant, self._usage.held(key.tenant, now), shape.needs, wanted)
+        if quota := policy.plan(key.tenant).quota:
+            allowed = quota_room(policy, key.tenant, self._usage.held_of(key.tenant, quota), shape.needs, wanted)
             blocker = Blocker("quota", key.tenant) if allowed < wanted else None
         if shape.concurrency or shape.rates:
             fewer, by = self._limits.room(key.tenant, shape.concurrency, shape.rates, allowed, now)

@@ -11,7 +11,7 @@ import msgspec
 from headway.core.constraints import Constraint, holds
 from headway.core.limits import Concurrency, Rate
 from headway.core.profiles import TRUSTED
-from headway.core.resources import fits, give, how_many_fit
+from headway.core.resources import fits, give, how_many_fit, take
 from headway.core.task import Kind
 
 COMMON = frozenset({"cpu", "memory", "disk", "iops", "ports", "workers"})
@@ -110,14 +110,18 @@ class NodeRoom:
 
     def could_run(self, shape: Shape) -> bool:
         """Whether the node, were it idle, could run a task of this shape."""
-        if shape.kind not in self.kinds or not fits(shape.needs, self.capacity):
+        return fits(shape.needs, self.capacity) and self.admits(shape)
+
+    def admits(self, shape: Shape) -> bool:
+        """The same, of a node that has room for it."""
+        if shape.kind not in self.kinds:
             return False
         if shape.function is not None:
             if shape.function not in self.functions:
                 return False
         elif shape.profile not in self.profiles:
             return False
-        return all(holds(constraint, self.labels) for constraint in shape.constraints)
+        return not shape.constraints or all(holds(constraint, self.labels) for constraint in shape.constraints)
 
     def fitting(self, shape: Shape, most: int) -> int:
         """How many more would start at once."""
@@ -131,7 +135,11 @@ class NodeRoom:
         """Whether one would start at once, on a node that could run it."""
         if self._exclusive or self.is_gone or (shape.exclusive and self.count):
             return False
-        return fits(shape.needs, self.free)
+        free = self.free
+        for name, amount in shape.needs.items():  # noqa: SIM110  the innermost loop of all: `fits` without its call
+            if free.get(name, 0) < amount:
+                return False
+        return True
 
     def window_left(self, shape: Shape) -> int:
         """How many more it would hold for the moment the next one ends. Small ones that ended do not make room for the
@@ -163,9 +171,7 @@ class NodeRoom:
 
     def book(self, shape: Shape, count: int, *, beyond: int) -> None:
         """Books `count` tasks of which `beyond` wait in the window."""
-        free = self.free
-        for name, amount in shape.needs.items():
-            free[name] = free.get(name, 0) - amount * count
+        take(self.free, shape.needs, count)
         self.count += count
         if beyond > 0:
             self._ahead[shape.kind] = self._ahead.get(shape.kind, 0) + beyond

@@ -23,7 +23,7 @@ from headway.core.order import FOREVER, DeadlineOrder, FairOrder, FairTurn
 from headway.core.parking import Parking
 from headway.core.peak import Peak, utilization
 from headway.core.place import Placement, Placing
-from headway.core.placement import NodeRoom, Shape
+from headway.core.placement import NodeRoom
 from headway.core.policy import Policy
 from headway.core.queue import Line, LineKey, ReadyTask
 from headway.core.reservation import Reservations, Running
@@ -351,7 +351,7 @@ class Planner:
         order, count = self._offpeak, 0
         order.begin(self.policy.weight)
         while count < most and not self.peak.is_peak and (turn := order.next()) is not None:
-            room = self._below_peak(turn[2].shape)
+            room = self._below_peak(turn[2])
             wanted = turn[2].run_until(turn[3], min(most - count, room, self._turn_length(order, turn)))
             count += self._take_turn(order, turn, wanted, now, placed)
             self._observe_peak()
@@ -367,9 +367,9 @@ class Planner:
         order.put_back(turn)
         return count
 
-    def _below_peak(self, shape: Shape) -> int:
-        """How many more of a shape keep the pool under the peak line; the one that reaches it may still start."""
-        part = self._usage.part(shape)
+    def _below_peak(self, line: Line) -> int:
+        """How many more of a line keep the pool under the peak line; the one that reaches it may still start."""
+        part = self._usage.part(line)
         return max(int((self.policy.peak_line - self.peak.utilization) / part + 1e-9), 1) if part > 0 else 1 << 30
 
     def _turn_length(self, order: FairOrder, turn: FairTurn) -> int:
@@ -380,15 +380,16 @@ class Planner:
             ahead = behind
         if ahead == FOREVER:
             return 1 << 30
-        part = self._usage.part(line.shape)
-        return max(int(ahead / part) + 1, self._quantum(line, len(group.tenants))) if part > 0 else 1 << 30
+        part = self._usage.part(line)
+        if part <= 0:
+            return 1 << 30
+        length = int(ahead / part) + 1
+        return max(length, self._quantum(line, len(group.tenants))) if line.footprint.windows.found else length
 
     def _quantum(self, line: Line, tenants: int) -> int:
         """The least a turn is worth: of what goes into windows, a quarter of everybody's equal part. Windows hold some
         50 ms of work, so nobody notices, and a turn is decided for many at once."""
         footprint = line.footprint
-        if not footprint.windows.found:
-            return 1
         held_ahead = sum(room.window_left(footprint.shape) for room in footprint.windows.found)
         return max(held_ahead // (4 * (tenants + 1)), 1)
 

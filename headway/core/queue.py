@@ -38,8 +38,19 @@ class Line:
     """The ready tasks of one key, in order. Taking is from the front, arrival mostly at the end."""
 
     __slots__ = (
-        "_footprint", "_head", "_shape", "_tasks", "_tier_use", "_use", "due", "key", "parked", "presses_at", "serial",
+        "_head", "_tasks", "due", "footprint", "is_known", "key", "parked", "part", "part_of", "presses_at", "serial",
+        "shape", "tier", "tier_use", "use",
     )  # fmt: skip
+    shape: Shape
+    """The shape of its tasks. This and the next four are there once it `is_known`."""
+    footprint: Footprint
+    """What its tasks ask of a node."""
+    tier: str
+    """The tier of its tasks."""
+    use: Use
+    """What its tenant uses in its tier."""
+    tier_use: Use
+    """What its tier uses."""
 
     def __init__(self, key: LineKey, serial: int) -> None:
         self.key = key
@@ -47,10 +58,11 @@ class Line:
         """Unlike that of any other line there was."""
         self._tasks: list[ReadyTask] = []
         self._head = 0
-        self._shape: Shape | None = None
-        self._footprint: Footprint | None = None
-        self._use: Use | None = None
-        self._tier_use: Use | None = None
+        self.is_known = False
+        """Whether its shape was learnt."""
+        self.part = 0.0
+        """Which part of the pool one of its tasks is, as of the size of the pool that `part_of` numbers."""
+        self.part_of = -1
         self.parked: Blocker | None = None
         """What it waits for, out of everybody's way; None while it takes part. See `park`."""
         self.due: float | None = None
@@ -66,41 +78,8 @@ class Line:
 
     def learn(self, shape: Shape, footprint: Footprint, use: Use, tier_use: Use) -> None:
         """What its number stands for is known, and on whose account it goes."""
-        self._shape, self._footprint, self._use, self._tier_use = shape, footprint, use, tier_use
-
-    @property
-    def is_known(self) -> bool:
-        """Whether its shape was learnt."""
-        return self._shape is not None
-
-    @property
-    def shape(self) -> Shape:
-        """The shape of its tasks, once it was learnt."""
-        assert self._shape is not None
-        return self._shape
-
-    @property
-    def footprint(self) -> Footprint:
-        """What its tasks ask of a node, once its shape was learnt."""
-        assert self._footprint is not None
-        return self._footprint
-
-    @property
-    def use(self) -> Use:
-        """What its tenant uses in its tier."""
-        assert self._use is not None
-        return self._use
-
-    @property
-    def tier_use(self) -> Use:
-        """What its tier uses."""
-        assert self._tier_use is not None
-        return self._tier_use
-
-    @property
-    def tier(self) -> str:
-        """The tier of its tasks."""
-        return self.shape.tier
+        self.shape, self.footprint, self.use, self.tier_use = shape, footprint, use, tier_use
+        self.tier, self.is_known = shape.tier, True
 
     @property
     def first(self) -> ReadyTask:

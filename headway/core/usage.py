@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from headway.core.fairness import Shares, Use
 from headway.core.order import Score
 from headway.core.placement import Shape
 from headway.core.policy import Policy
+from headway.core.queue import Line
 
 EVERYBODY = -1
 """In place of a tenant: all of a tier."""
@@ -22,6 +23,7 @@ class Usage:
         self._shares: Shares[tuple[str, int]] = Shares(half_life_seconds=half_life)
         self._urgent: Shares[int] = Shares(half_life_seconds=half_life)
         self._tiers_of: dict[int, set[str]] = {}
+        self._resizes = 0
         self.score = Score(self._shares)
 
     def heed(self, policy: Policy) -> None:
@@ -31,6 +33,7 @@ class Usage:
 
     def resize(self, capacity: Mapping[str, int], now: float) -> None:
         """The pool grew or shrank."""
+        self._resizes += 1
         for shares in (self._shares, self._urgent):
             shares.resize(capacity, now)
 
@@ -51,8 +54,7 @@ class Usage:
 
     def charge(self, use: Use, tier_use: Use, shape: Shape, count: int, now: float) -> None:
         """The same, by accounts at hand."""
-        self._shares.occupy(use, shape.needs, count, now)
-        self._shares.occupy(tier_use, shape.needs, count, now)
+        self._shares.occupy_both(use, tier_use, shape.needs, count, now)
 
     def charge_urgent(self, tenant: int, shape: Shape, count: int, now: float) -> None:
         """Of what the tenant holds, `count` more started ahead of others."""
@@ -60,8 +62,8 @@ class Usage:
 
     def vacate(self, tenant: int, shape: Shape, count: int, now: float, *, express: bool) -> None:
         """The tenant holds `count` fewer."""
-        self._shares.vacate(self._shares.use((shape.tier, tenant), now), shape.needs, count, now)
-        self._shares.vacate(self._shares.use((shape.tier, EVERYBODY), now), shape.needs, count, now)
+        use, tier_use = self._shares.use((shape.tier, tenant), now), self._shares.use((shape.tier, EVERYBODY), now)
+        self._shares.vacate_both(use, tier_use, shape.needs, count, now)
         if express:
             self._urgent.vacate(self._urgent.use(tenant, now), shape.needs, count, now)
 
@@ -74,13 +76,24 @@ class Usage:
             held.update(use.held)
         return held
 
+    def held_of(self, tenant: int, names: Iterable[str]) -> dict[str, int]:
+        """What a tenant holds in all of some names; asked for every start that a quota bounds."""
+        uses = [
+            use for tier in self._tiers_of.get(tenant, ()) if (use := self._shares.find((tier, tenant))) is not None
+        ]
+        return {
+            name: sum([use.count if name == "running" else use.held.get(name, 0) for use in uses]) for name in names
+        }
+
     def held_by_tiers(self) -> dict[str, dict[str, int]]:
         """What each tier holds of every resource."""
         return {tier: held for (tier, tenant), held in self._shares.all_held().items() if tenant == EVERYBODY}
 
-    def part(self, shape: Shape) -> float:
-        """Which part of the pool one task of a shape is."""
-        return self._shares.part(shape.needs)
+    def part(self, line: Line) -> float:
+        """Which part of the pool one task of a line is."""
+        if line.part_of != self._resizes:
+            line.part, line.part_of = self._shares.part(line.shape.needs), self._resizes
+        return line.part
 
     def urgent_share(self, tenant: int) -> float:
         """Which part of the pool the tenant's urgent tasks hold."""

@@ -188,7 +188,7 @@ class Pool:
         key = LineKey(one.tenant, one.lane, one.shape)
         ids = [next(self._ids) for _ in range(one.many)]
         start_by = self.facts.now + one.slack
-        tasks = [ReadyTask(start_by + number / 1024, round(one.cap * 1000), number) for number in ids]
+        tasks = [ReadyTask(start_by + number // 4 / 1024, round(one.cap * 1000), number) for number in ids]
         self.facts.waiting.update({task.id: (key, task) for task in tasks})
         self._ask(key)
         self.planner.offer(key, tasks)
