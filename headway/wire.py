@@ -262,6 +262,14 @@ class Kill(msgspec.Struct, tag="kill", frozen=True):
     keys: list[Key]
 
 
+class Leave(msgspec.Struct, tag="leave", frozen=True):
+    """Attempts that are to leave the node. `must`: those that cannot, or do not in time, are stopped (outcome LOST);
+    else they stay. What had not begun is `Returned`."""
+
+    keys: list[Key]
+    must: bool
+
+
 class Freeze(msgspec.Struct, tag="freeze", frozen=True):
     """Attempts that are to stand still where they are. Of what stands the agent answers `Frozen`, of what had not begun
     `Returned`; of what it does not know, or is stopping, it has said or will say how it ended."""
@@ -315,7 +323,7 @@ class Granted(msgspec.Struct, tag="granted", frozen=True):
 
 
 FromAgent = Hello | Ended | Started | Returned | Frozen | Thawed | Windows | Heartbeat | Logs | Fetch | Offer
-FromLeader = Welcome | Refused | Dispatch | Ack | Kill | Freeze | Thaw | Change | Renewed | Blob | Granted
+FromLeader = Welcome | Refused | Dispatch | Ack | Kill | Leave | Freeze | Thaw | Change | Renewed | Blob | Granted
 
 _encoder = msgspec.msgpack.Encoder()
 _from_agent = msgspec.msgpack.Decoder(FromAgent)

@@ -182,6 +182,19 @@ class Executor:
         self._outbox.hand_back(back)
         self._pump()
 
+    def leave(self, keys: list[Key], *, must: bool) -> None:
+        """Has attempts leave the node; what has not begun goes back."""
+        wanted = set(keys)
+        back = [_key(a) for a in self._queue if _key(a) in wanted]
+        self._queue = deque(a for a in self._queue if _key(a) not in wanted)
+        self._outbox.hand_back(back)
+        if not must:
+            return
+        for key in wanted.difference(back):
+            self._processes.stop(key, Outcome.LOST)
+        if self._functions is not None:
+            self._functions.stop(wanted, Outcome.LOST)
+
     def go_on(self, keys: list[Key]) -> None:
         """Has attempts go on that stood still."""
         for key in keys:

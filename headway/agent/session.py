@@ -33,6 +33,7 @@ from headway.wire import (
     Heartbeat,
     Hello,
     Kill,
+    Leave,
     Refused,
     Renewed,
     Thaw,
@@ -235,6 +236,8 @@ class Session:
                 self._outbox.renewed(message.sequence)
             case Kill():
                 self._executor.kill(message.keys)
+            case Leave():
+                self._executor.leave(message.keys, must=message.must)
             case Freeze():
                 self._executor.stand(message.keys)
             case Thaw():

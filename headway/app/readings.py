@@ -57,6 +57,14 @@ def _of_the_pool(leader: Leader, pool: str) -> list[Reading]:
             preemptions, ("pool", "code", "how"),
         ),
         Reading(
+            "gauge", "headway_nodes_closed", "Nodes that take no more tasks.",
+            seen(lambda _: len(leader.upkeep.closed)), ("pool",),
+        ),
+        Reading(
+            "gauge", "headway_nodes_quarantined", "Of these, those that failed what ends well elsewhere.",
+            seen(lambda _: leader.upkeep.quarantined), ("pool",),
+        ),
+        Reading(
             "counter", "headway_attempts_stood", "Attempts that stood still for others.",
             seen(lambda _: leader.steering.frozen), ("pool",),
         ),

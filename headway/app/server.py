@@ -36,6 +36,7 @@ from headway.gateway.events import EventsApi
 from headway.gateway.insight import Insight
 from headway.gateway.issuing import Issuing
 from headway.gateway.known_nodes import KnownNodes
+from headway.gateway.nodes import NodesApi
 from headway.gateway.problems import Problem
 from headway.gateway.routes import application
 from headway.gateway.steering import SteeringApi
@@ -54,6 +55,7 @@ from headway.store.database import GONE, Database
 from headway.store.events import EventStore
 from headway.store.listen import listen_for_ready
 from headway.store.migrate import MigrationFault, keep_slices, migrate
+from headway.store.nodes import NodeStore
 from headway.store.outlook import OutlookStore
 from headway.store.queue import QueueStore
 from headway.store.rows import NewTask, Template
@@ -202,18 +204,7 @@ class _Server:
             events=EventStore(databases.asking, POOL),
             pool_name=POOL_NAME,
         )
-        self._steering_api = SteeringApi(
-            steering=SteeringStore(databases.submitting, POOL),
-            tasks=TaskStore(databases.asking, POOL),
-            accounts=AccountStore(databases.asking, POOL),
-            authenticator=self._authenticator,
-            steerer=self._leader,
-            view=self._api.view,
-            task_id=task_id,
-        )
-        self._events_api = EventsApi(
-            events=EventStore(databases.asking, POOL), authenticator=self._authenticator, waiting=self._waiting
-        )
+        self._make_steering_apis(databases)
         self._blobs_api = BlobsApi(
             blobs=BlobStore(databases.asking, POOL, shelf),
             authenticator=self._authenticator,
@@ -234,6 +225,7 @@ class _Server:
             cluster=ClusterStore(databases.scheduling, POOL),
             queue_store=QueueStore(databases.scheduling, POOL),
             steering_store=SteeringStore(databases.scheduling, POOL),
+            node_store=NodeStore(databases.scheduling, POOL),
             task_store=TaskStore(databases.scheduling, POOL),
             files=Files(
                 BlobStore(databases.scheduling, POOL, shelf), ArtifactStore(databases.scheduling, POOL), self._signs
@@ -247,6 +239,28 @@ class _Server:
     def _signs(self) -> Signer:
         assert self._signer is not None, "nothing is served before `run` has read the secret"
         return self._signer
+
+    def _make_steering_apis(self, databases: _Databases) -> None:
+        """What is done to tasks and nodes under way, and what is told of them."""
+        self._steering_api = SteeringApi(
+            steering=SteeringStore(databases.submitting, POOL),
+            tasks=TaskStore(databases.asking, POOL),
+            accounts=AccountStore(databases.asking, POOL),
+            authenticator=self._authenticator,
+            steerer=self._leader,
+            view=self._api.view,
+            task_id=task_id,
+        )
+        self._nodes_api = NodesApi(
+            nodes=NodeStore(databases.asking, POOL),
+            events=EventStore(databases.asking, POOL),
+            authenticator=self._authenticator,
+            waiting=self._waiting,
+            keeper=self._leader,
+        )
+        self._events_api = EventsApi(
+            events=EventStore(databases.asking, POOL), authenticator=self._authenticator, waiting=self._waiting
+        )
 
     async def run(self) -> None:
         self._signer = Signer(await self._blobs.signing_secret())
@@ -294,6 +308,7 @@ class _Server:
             self._events_api,
             self._blobs_api,
             self._artifacts_api,
+            self._nodes_api,
             ready=self._why_not_ready,
             metrics=exposition(readings(self._leader, lambda: self._accepted_tasks, POOL_NAME)),
             more=[WebSocketRoute("/v1/agent/session", self._agent_session)],

@@ -32,6 +32,7 @@ SECTIONS: dict[str, dict[str, str]] = {
         "tier": "Make and change tiers: named sizes of tasks.",
         "name": "Pause and resume tasks by their name.",
         "key": "Make and revoke API keys.",
+        "node": "List nodes; keep tasks from them.",
         "pool": "Steer, pause and resume pools.",
         "stats": "Show whether pools have enough.",
     },

@@ -271,6 +271,16 @@ def _no_room(
 ) -> Iterator[Blocker]:  # fmt: skip
     """Why no node takes it now: kept for another one, or the node that misses least and what it misses."""
     shape, footprint = planner.nodes.shape(key.shape), planner.nodes.footprint(key.shape)
+    if rooms and all(room.is_closed for room in rooms):
+        what = f"{rooms[0].name} takes no tasks now" if len(rooms) == 1 else f"{len(rooms)} nodes take no tasks now"
+        yield Blocker(
+            code="nodes_closed",
+            message=f"{what}: cordoned, drained, or in quarantine; no other could run it",
+            helps="let one take tasks again: headway node uncordon NAME; or add a node",
+            node=rooms[0].name,
+        )
+        return
+    rooms = [room for room in rooms if not room.is_closed]
     roomy = [r for r in rooms if r.fitting(shape, 1) or (r.kept_for is None and r.window_left(shape))]
     nodes, due = planner.nodes, planner.pressing_due(key, task, now)
     if any(room.lets_in(footprint.number, task.cap_ms, now, due) or not nodes.is_kept_still(room) for room in roomy):

@@ -165,7 +165,7 @@ class Feedback:
         found: list[NodeRoom] = []
         for step in range(min(len(numbers), 8 * LOOK_AT)):
             room = self._nodes.get(numbers[(self._cursor + step) % len(numbers)])
-            if room is not None and room.kept_for is None and room.could_run(shape):
+            if room is not None and not room.is_closed and room.kept_for is None and room.could_run(shape):
                 found.append(room)
                 if len(found) == LOOK_AT:
                     break

@@ -94,8 +94,8 @@ class Nodes:
         self.leave(room.node)
         self._rooms[room.node] = room
         self._windowed_kinds.update(kind for kind, window in room.windows.items() if window > 0)
-        give(self.capacity, room.capacity)
-        give(self.free, room.free)
+        if not room.is_closed:
+            self._count(room)
         for footprint in self._by_number.values():
             if footprint.candidates is not None and room.could_run(footprint.shape):
                 footprint.candidates.append(room)
@@ -107,12 +107,34 @@ class Nodes:
         if room is None:
             return
         room.is_gone = True
-        take(self.capacity, room.capacity)
-        take(self.free, room.free)
+        if not room.is_closed:
+            self._discount(room)
         self.release(room)
         self._gone += 1
         if self._gone * 8 > len(self._rooms):
             self._look_anew()
+
+    def close(self, node: int, *, closed: bool) -> bool:
+        """A node takes no more, or takes more again; what it has counts for nobody meanwhile. False: it was so."""
+        room = self._rooms.get(node)
+        if room is None or room.is_closed == closed:
+            return False
+        if closed:
+            self.release(room)
+            self._discount(room)
+        else:
+            self._count(room)
+            self._vacated[room] = None
+        room.is_closed = closed
+        return True
+
+    def _count(self, room: NodeRoom) -> None:
+        give(self.capacity, room.capacity)
+        give(self.free, room.free)
+
+    def _discount(self, room: NodeRoom) -> None:
+        take(self.capacity, room.capacity)
+        take(self.free, room.free)
 
     def get(self, node: int) -> NodeRoom | None:
         """A node's room."""
@@ -139,15 +161,17 @@ class Nodes:
         room, shape = self._rooms.get(node), self._shapes.get(number)
         if room is not None and shape is not None:
             room.occupy(shape, count)
-            take(self.free, shape.needs, count)
+            if not room.is_closed:
+                take(self.free, shape.needs, count)
 
     def vacate(self, node: int, number: int, count: int) -> None:
         """Gives room back on a node that is still there."""
         room, shape = self._rooms.get(node), self._shapes.get(number)
         if room is not None and shape is not None:
             room.vacate(shape, count)
-            give(self.free, shape.needs, count)
-            self._vacated[room] = None
+            if not room.is_closed:
+                give(self.free, shape.needs, count)
+                self._vacated[room] = None
 
     def resize_window(self, node: int, windows: dict[str, int]) -> None:
         """A node will hold more or less beyond what fits."""

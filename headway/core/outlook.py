@@ -121,7 +121,7 @@ class Surveyor:
         """The same, stopping where others may get a turn: whoever waits meanwhile starts, and nothing is missed."""
         planner = self._planner
         self._flow.observe(planner.nodes, now)
-        nodes = sum(1 for _ in planner.nodes.all())
+        nodes = sum(1 for room in planner.nodes.all() if not room.is_closed)
         self.demand.observe(planner.nodes.capacity, nodes, self._asked(), now)
         yield
         loads = self._loads(now)

@@ -71,8 +71,8 @@ class NodeRoom:
     """
 
     __slots__ = (
-        "_ahead", "_exclusive", "_special", "capacity", "count", "free", "functions", "is_gone", "kept_due",
-        "kept_for", "kept_from", "kinds", "labels", "name", "node", "profiles", "spread", "windows",
+        "_ahead", "_exclusive", "_special", "capacity", "count", "free", "functions", "is_closed", "is_gone",
+        "kept_due", "kept_for", "kept_from", "kinds", "labels", "name", "node", "profiles", "spread", "windows",
     )  # fmt: skip
 
     def __init__(
@@ -99,6 +99,8 @@ class NodeRoom:
         self.count = 0
         self.spread: Counter[str] = Counter()
         self.is_gone = False
+        self.is_closed = False
+        """Whether it takes no more; what runs there goes on."""
         self.kept_for: int | None = None
         """The footprint this node is reserved for, and from when on."""
         self.kept_from = 0.0
@@ -125,7 +127,7 @@ class NodeRoom:
 
     def fitting(self, shape: Shape, most: int) -> int:
         """How many more would start at once."""
-        if self._exclusive or self.is_gone:
+        if self._exclusive or self.is_gone or self.is_closed:
             return 0
         if shape.exclusive:
             return 1 if self.count == 0 and fits(shape.needs, self.free) else 0
@@ -133,7 +135,7 @@ class NodeRoom:
 
     def has_room(self, shape: Shape) -> bool:
         """Whether one would start at once, on a node that could run it."""
-        if self._exclusive or self.is_gone or (shape.exclusive and self.count):
+        if self._exclusive or self.is_gone or self.is_closed or (shape.exclusive and self.count):
             return False
         free = self.free
         for name, amount in shape.needs.items():  # noqa: SIM110  the innermost loop of all: `fits` without its call
@@ -145,7 +147,14 @@ class NodeRoom:
         """How many more it would hold for the moment the next one ends. Small ones that ended do not make room for the
         large that wait, so what is owed already counts as well as how many wait."""
         window = self.windows.get(shape.kind, 0)
-        if not window or self._exclusive or self.is_gone or shape.exclusive or shape.spread is not None:
+        if (
+            not window
+            or self._exclusive
+            or self.is_gone
+            or self.is_closed
+            or shape.exclusive
+            or shape.spread is not None
+        ):
             return 0
         left, free = window - self._ahead.get(shape.kind, 0), self.free
         for name, amount in shape.needs.items():

@@ -178,6 +178,13 @@ class Planner:
         self._refreshes_at = 0.0
         self._go_ahead(self.budget.all_restored())
 
+    def close(self, node: int, now: float, *, closed: bool) -> None:
+        """A node takes no more, or takes more again; what runs there goes on."""
+        if self.nodes.close(node, closed=closed):
+            if closed:
+                self.reservations.left(node)
+            self._usage.resize(self.nodes.capacity, now)
+
     def resize_window(self, node: int, windows: dict[str, int]) -> None:
         """A node will hold more or less beyond what fits."""
         self.nodes.resize_window(node, windows)

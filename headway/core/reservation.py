@@ -66,7 +66,7 @@ class Reservations:
         """Keeps the node that will have room first."""
         if len(self._kept) >= self.most or footprint.number in self._kept:
             return
-        rooms = [room for room in self._nodes.some_candidates(shape) if room.kept_for is None]
+        rooms = [room for room in self._nodes.some_candidates(shape) if room.kept_for is None and not room.is_closed]
         times = [(*self._free_at(room, footprint, now), room.node) for room in rooms]
         _, starts_by, node = min(times, default=(True, float("inf"), 0))
         room = self._nodes.get(node)

@@ -283,23 +283,6 @@ class Api:
         await self._authenticator.caller(request.headers.get("authorization"), role="admin")
         return _json(stats(self._pool_name, await self._insight.known()))
 
-    async def nodes(self, request: Request) -> Response:
-        """Lists the nodes."""
-        await self._caller(request)
-        rows = await self._cluster.nodes()
-        items = [
-            {
-                "name": row["name"],
-                "connected": row["connected"],
-                "seen_at": row["seen_at"],
-                "capacity": msgspec.Raw(row["capacity"].encode()),
-                "labels": msgspec.Raw(row["labels"].encode()),
-                "functions": msgspec.Raw(row["functions"].encode()),
-            }
-            for row in rows
-        ]
-        return _json({"items": items})
-
     async def view(self, caller: Caller, task: int) -> TaskView:
         """A task as its tenant sees it."""
         rows = await self._tasks.get(caller.tenant, [task])

@@ -69,23 +69,14 @@ class EventsApi:
         limit = whole(request, "limit", 100, least=1, most=EVENTS_MAX)
         seconds = whole(request, "wait", 0, least=0, most=int(WAIT_SECONDS_MAX))
         asked = _Asked(caller.tenant, _task(request), _kinds(request), limit)
-        place = await self._place(request)
+        place = await place_of(request, self._events)
         if "text/event-stream" in request.headers.get("accept", ""):
             return StreamingResponse(self._stream(asked, place), media_type="text/event-stream")
         found = await self._wait(asked, place, seconds)
         views = [_view(row) for row in found]
-        cursor = views[-1].cursor if views else _cursor(place)
+        cursor = views[-1].cursor if views else cursor_of(place)
         body = _encode({"items": views, "next_cursor": cursor})
         return Response(body, media_type="application/json")
-
-    async def _place(self, request: Request) -> Place:
-        said = request.headers.get("last-event-id") or request.query_params.get("cursor", "")
-        if said == "now":
-            return await self._events.now()
-        tx, dash, seq = (said or "0-0").partition("-")
-        if not (dash and _is_number(tx) and _is_number(seq)):
-            raise refused([Refused("cursor", 'expected the cursor of an answer, or "now"')])
-        return Place(int(tx), int(seq))
 
     async def _wait(self, asked: _Asked, place: Place, seconds: float) -> list[EventRow]:
         """The next events, as soon as there are any."""
@@ -114,11 +105,23 @@ class EventsApi:
 
 def _view(row: EventRow) -> EventView:
     return EventView(
-        _cursor(row.place), row.at, str(row.task), row.kind, _STATUS[row.status], row.attempt, row.code, row.message
+        cursor_of(row.place), row.at, str(row.task), row.kind, _STATUS[row.status], row.attempt, row.code, row.message
     )
 
 
-def _cursor(place: Place) -> str:
+async def place_of(request: Request, events: EventStore) -> Place:
+    """Where a reader is that asks so."""
+    said = request.headers.get("last-event-id") or request.query_params.get("cursor", "")
+    if said == "now":
+        return await events.now()
+    tx, dash, seq = (said or "0-0").partition("-")
+    if not (dash and _is_number(tx) and _is_number(seq)):
+        raise refused([Refused("cursor", 'expected the cursor of an answer, or "now"')])
+    return Place(int(tx), int(seq))
+
+
+def cursor_of(place: Place) -> str:
+    """Where a reader goes on that has seen what is at a place."""
     return f"{place.tx}-{place.seq}"
 
 

@@ -17,6 +17,7 @@ from headway.gateway.batch import ITEMS_MAX, BatchAnswer
 from headway.gateway.bounds import bounded, parameter
 from headway.gateway.events import EventView
 from headway.gateway.explaining import ExplanationView
+from headway.gateway.nodes import DrainBody, NodeEventView, NodeView
 from headway.gateway.operations import Operation
 from headway.gateway.problems import TITLES, ProblemDocument
 from headway.gateway.stats import StatsView
@@ -30,6 +31,9 @@ _TYPES: dict[str, type] = {
     "Artifacts": ArtifactsView,
     "Amendment": Amendment,
     "Event": EventView,
+    "Node": NodeView,
+    "NodeEvent": NodeEventView,
+    "DrainBody": DrainBody,
     "Explanation": ExplanationView,
     "Stats": StatsView,
     "BatchAnswer": BatchAnswer,

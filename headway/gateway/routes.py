@@ -22,6 +22,7 @@ from headway.gateway.blobs import BlobsApi
 from headway.gateway.bounds import can_be_said_twice
 from headway.gateway.decoding import refuse_unknown
 from headway.gateway.events import EventsApi
+from headway.gateway.nodes import NodesApi
 from headway.gateway.openapi import document
 from headway.gateway.operations import OPEN_OPERATIONS, OPERATIONS, Operation
 from headway.gateway.problems import Problem
@@ -76,7 +77,13 @@ register_url_convertor("task_name", _NameConvertor())
 
 
 def _endpoints(
-    api: Api, accounts: AccountsApi, steering: SteeringApi, events: EventsApi, blobs: BlobsApi, artifacts: ArtifactsApi
+    api: Api,
+    accounts: AccountsApi,
+    steering: SteeringApi,
+    events: EventsApi,
+    blobs: BlobsApi,
+    artifacts: ArtifactsApi,
+    nodes: NodesApi,
 ) -> dict[str, Endpoint]:
     """Who answers which operation."""
     return {
@@ -101,7 +108,12 @@ def _endpoints(
         "listArtifacts": artifacts.list,
         "readArtifact": artifacts.read,
         "readArtifacts": artifacts.archive,
-        "listNodes": api.nodes,
+        "listNodes": nodes.list,
+        "getNode": nodes.show,
+        "cordonNode": nodes.cordon,
+        "uncordonNode": nodes.uncordon,
+        "drainNode": nodes.drain,
+        "readNodeEvents": nodes.events,
         "whoAmI": accounts.me,
         "createTenant": accounts.create_tenant,
         "listTenants": accounts.tenants,
@@ -135,6 +147,7 @@ def application(
     events: EventsApi,
     blobs: BlobsApi,
     artifacts: ArtifactsApi,
+    nodes: NodesApi,
     *,
     ready: Ready,
     metrics: Callable[[], bytes],
@@ -142,7 +155,7 @@ def application(
 ) -> Starlette:
     """The whole HTTP face; `more` are routes of other services in this process (the agents' sessions)."""
     described = document([*OPERATIONS, *OPEN_OPERATIONS], version("headway"))
-    endpoints = _endpoints(api, accounts, steering, events, blobs, artifacts)
+    endpoints = _endpoints(api, accounts, steering, events, blobs, artifacts, nodes)
 
     async def livez(_: Request) -> Response:
         return Response("ok", media_type="text/plain")

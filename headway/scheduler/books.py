@@ -13,6 +13,7 @@ from headway.core.placement import Shape
 from headway.core.plan import Planner
 from headway.core.queue import LineKey
 from headway.core.reservation import Running
+from headway.wire import Key
 
 Task = tuple[int, int]
 """Tenant and id."""
@@ -93,6 +94,10 @@ class Books:
     def find(self, node: int, task: Task) -> Holding | None:
         """Whatever attempt of a task the node owns."""
         return self._nodes.get(node, {}).get(task)
+
+    def keys(self, node: int) -> list[Key]:
+        """Everything that a node owns."""
+        return [Key(*task, one.attempt) for task, one in self._nodes.get(node, {}).items()]
 
     def works_for(self, node: int, tenant: int) -> bool:
         """Whether the node owns an attempt of the tenant."""

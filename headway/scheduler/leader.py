@@ -27,6 +27,7 @@ from headway.scheduler.endings import Endings, sound
 from headway.scheduler.files import Files
 from headway.scheduler.hello import bounds_of, name_taken, wrong_hello
 from headway.scheduler.insight import Insight
+from headway.scheduler.leases import NODE_LEASE_SECONDS, NodeLeases
 from headway.scheduler.names import Names
 from headway.scheduler.policies import Policies
 from headway.scheduler.preempting import Preempting
@@ -34,8 +35,10 @@ from headway.scheduler.refill import Refill
 from headway.scheduler.sessions import Session
 from headway.scheduler.steering import Steering
 from headway.scheduler.timekeeper import Timekeeper
+from headway.scheduler.upkeep import Upkeep
 from headway.store.cluster import ClusterStore
 from headway.store.database import GONE, Row
+from headway.store.nodes import NodeStore
 from headway.store.outlook import OutlookStore
 from headway.store.queue import QueueStore
 from headway.store.steering import SteeringStore
@@ -55,7 +58,6 @@ from headway.wire import (
     Offer,
     Outcome,
     Refused,
-    Renewed,
     Returned,
     Started,
     Thawed,
@@ -64,7 +66,6 @@ from headway.wire import (
 )
 
 LEADER_LEASE_SECONDS = 10.0
-NODE_LEASE_SECONDS = 15.0
 POLL_SECONDS = 1.0
 """How soon work is found whose announcement was lost."""
 REAP_SECONDS = 1.0
@@ -87,6 +88,7 @@ class Leader:
         cluster: ClusterStore,
         queue_store: QueueStore,
         steering_store: SteeringStore,
+        node_store: NodeStore,
         task_store: TaskStore,
         files: Files,
         policies: Policies,
@@ -124,6 +126,11 @@ class Leader:
             store=steering_store, planner=self.planner, books=self.books, refill=self._refill,
             session_of=self._sessions.get, wake=self.dispatching.wake.set, now=now,
         )  # fmt: skip
+        self.upkeep = Upkeep(
+            store=node_store, planner=self.planner, books=self.books, session_of=self._sessions.get,
+            wake=self.dispatching.wake.set, now=now,
+        )  # fmt: skip
+        self.leases = NodeLeases(cluster, self._sessions.get)
         self.preempting.carry_out = self.steering.carry_out
         self.timekeeper = Timekeeper(
             queue_store, self._refill, retried=self.endings.retried, wake=self.dispatching.wake.set
@@ -138,8 +145,6 @@ class Leader:
         self._poll_now = asyncio.Event()
         self._settling: set[str] = set()
         """Names of nodes whose session begins or whose attempts are being taken away: one thing at a time."""
-        self._beats: dict[int, int] = {}
-        self._beat = asyncio.Event()
         self._heard: dict[int, float] = {}
 
     # ── being elected, and losing it ──────────────────────────────────────────────────────────────────────────────
@@ -166,13 +171,14 @@ class Leader:
         try:
             self._policies.clear()
             await self._heed_policy()
+            await self.upkeep.run_once()
             await self._refill.discover()
             self.dispatching.wake.set()
             self._leads.set()
             async with asyncio.TaskGroup() as group:
                 for duty in (
                     self._keep_lease, self._names.run, self.dispatching.run, self.preempting.run, self.steering.run,
-                    self.endings.run, self.timekeeper.run, self._poll, self._reap, self._renew_nodes,
+                    self.endings.run, self.timekeeper.run, self.upkeep.run, self._poll, self._reap, self.leases.run,
                     lambda: self.insight.run(epoch),
                 ):  # fmt: skip
                     group.create_task(duty())
@@ -192,9 +198,10 @@ class Leader:
         self.books.clear()
         self.endings.clear()
         self.steering.clear()
+        self.upkeep.clear()
         self._refill.clear()
         self._names.clear()
-        self._beats.clear()
+        self.leases.clear()
         self._heard.clear()
 
     async def _resign(self, epoch: int) -> None:
@@ -331,6 +338,7 @@ class Leader:
         if kept:  # somebody may have changed them while nobody could say so
             session.send(Change([bounds_of(key, owned[key]) for key in kept]))
         self._sessions[session.node] = session
+        self.upkeep.heed()
         self._heard[session.node] = asyncio.get_running_loop().time()
         self.dispatching.wake.set()
         return [key for key in brought if key not in owned]
@@ -391,8 +399,7 @@ class Leader:
             case Windows():
                 self._resize(session, message.windows)
             case Heartbeat():
-                self._beats[session.node] = message.sequence
-                self._beat.set()
+                self.leases.beat(session.node, message.sequence)
             case Started():
                 if keys := [key for key in message.keys if self.books.holding(session.node, *key)]:
                     await self._queue_store.start(keys)
@@ -416,6 +423,8 @@ class Leader:
     def _end(self, session: Session, message: Ended) -> None:
         mine = self.books.strike(self.planner, [(e.tenant, e.task, e.attempt) for e in message.endings], session.node)
         endings = [sound(e) for e, holding in zip(message.endings, mine, strict=True) if holding is not None]
+        self.upkeep.note(session.node, message.endings, mine)
+        endings = self.upkeep.retold(session.node, endings)
         self.endings.add(endings, session, message.sequence)
         if self.steering.standing:
             self.steering.let_go_on(session.node)
@@ -439,22 +448,14 @@ class Leader:
         for key, node in cancelled:
             self.steering.stop(key, node)
 
+    def look_after_nodes(self) -> None:
+        """An operator closed a node, or opened it."""
+        self.upkeep.soon()
+
     def steer_soon(self) -> None:
         """A client changed something about a task that is on its way."""
         self.steering.soon()
         self.timekeeper.expect_due()
-
-    async def _renew_nodes(self) -> None:
-        """Renews leases in the database first, and only then says so."""
-        while True:
-            await self._beat.wait()
-            self._beat.clear()
-            beats, self._beats = self._beats, {}
-            await self._cluster.renew_nodes(list(beats), NODE_LEASE_SECONDS)
-            for node, sequence in beats.items():
-                session = self._sessions.get(node)
-                if session is not None:
-                    session.send(Renewed(sequence))
 
     async def _reap(self) -> None:
         """Gives up on nodes that fell silent, and takes from them what they have by now stopped themselves."""

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from headway.sdk import records
-from headway.sdk.conversations import Conversation, Request, ask
+from headway.sdk.conversations import ANSWER_SECONDS, Conversation, Request, ask
 
 Thing = dict[str, object]
 _encode = msgspec.json.Encoder().encode
@@ -110,6 +110,37 @@ def pause_name(name: str) -> Conversation[Thing]:
 def resume_name(name: str) -> Conversation[Thing]:
     """Lets the tasks of a name start again."""
     return (yield from _tell("POST", _path("names", name) + ":resume"))
+
+
+def node(name: str) -> Conversation[Thing]:
+    """One node."""
+    return (yield from _one(_path("nodes", name)))
+
+
+def cordon_node(name: str) -> Conversation[Thing]:
+    """Keeps tasks from a node; what runs there goes on."""
+    return (yield from _tell("POST", _path("nodes", name) + ":cordon"))
+
+
+def uncordon_node(name: str) -> Conversation[Thing]:
+    """Lets a node take tasks again, also one in quarantine."""
+    return (yield from _tell("POST", _path("nodes", name) + ":uncordon"))
+
+
+def drain_node(name: str, deadline: str | float | None = None) -> Conversation[Thing]:
+    """Keeps tasks from a node; what runs there has until the deadline to end, then it is made to leave."""
+    said: Thing = {} if deadline is None else {"deadline": deadline}
+    return (yield from _tell("POST", _path("nodes", name) + ":drain", said))
+
+
+def node_events(
+    *, cursor: str | None = None, node: str | None = None, limit: int = 100, wait: int = 0
+) -> Conversation[records.Part]:
+    """What happened to nodes, oldest first, behind a cursor (`now`: from now on)."""
+    asked = {"cursor": cursor, "node": node, "limit": str(limit), "wait": str(wait)}
+    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    request = Request("GET", f"/v1/node-events?{query}", repeatable=True, timeout=wait + ANSWER_SECONDS)
+    return records.part((yield from ask(request)))
 
 
 def stats() -> Conversation[Thing]:

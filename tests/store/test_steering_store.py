@@ -67,6 +67,18 @@ async def test_events_are_read_on_from_a_place_and_by_one_tenant(shop: Shop):
     assert only == []
 
 
+async def test_the_order_is_that_of_numbers_and_not_of_their_digits(shop: Shop):
+    insert = (
+        "insert into event (pool, tenant, id, tx, kind, attempt, code, message) "
+        "values (1, 1, $1, $2::text::xid8, 'x', 0, '', '')"
+    )
+    task = await shop.task()
+    for tx in ("9", "10", "100"):
+        await shop.database.execute(insert, task, tx)
+    assert [event.place.tx for event in await told(shop)] == [9, 10, 100]
+    assert [event.place.tx for event in await told(shop, after=Place(9, 10**9))] == [10, 100]
+
+
 async def test_an_event_is_not_shown_while_an_earlier_one_may_still_come(shop: Shop):
     """The order of commits is not the order of numbers: a reader must not step over what is not there yet."""
     slow, quick = await shop.task(State.READY), await shop.task(State.READY)

@@ -1,11 +1,11 @@
 -- name: after
 -- A tenant's events behind a place, oldest first: of all its tasks, or of one. What a transaction under way could still
 -- come before is not shown yet.
-select tx::text as tx, seq, at, id, kind, status, attempt, code, message from event
-where pool = $1 and tenant = $2 and (tx, seq) > ($3::text::xid8, $4::bigint)
-  and tx < pg_snapshot_xmin(pg_current_snapshot())
+select e.tx::text as tx, seq, at, id, kind, status, attempt, code, message from event e
+where pool = $1 and tenant = $2 and (e.tx, seq) > ($3::text::xid8, $4::bigint)
+  and e.tx < pg_snapshot_xmin(pg_current_snapshot())
   and ($5::bigint is null or id = $5) and ($6::text[] is null or kind = any($6))
-order by tx, seq limit $7
+order by e.tx, seq limit $7
 
 -- name: last
 -- The last thing of some kinds that happened to a task.
