@@ -172,6 +172,7 @@ class Leader:
             self._policies.clear()
             await self._heed_policy()
             await self.upkeep.run_once()
+            await self._know_what_runs()
             await self._refill.discover()
             self.dispatching.wake.set()
             self._leads.set()
@@ -187,6 +188,13 @@ class Leader:
             self._leads.clear()
             self._forget_everything()
             await self._resign(epoch)
+
+    async def _know_what_runs(self) -> None:
+        """What runs on nodes that are not back yet holds keys, quotas and shares as well."""
+        rows = await self._cluster.owned_by([row["node"] for row in await self._cluster.nodes()])
+        await self._learn(rows)
+        for row in rows:
+            self._adopt(row["node"], Key(row["tenant"], row["id"], row["attempt"]), row)
 
     def _forget_everything(self) -> None:
         for session in self._sessions.values():
@@ -316,6 +324,7 @@ class Leader:
     def _open_for_work(self, session: Session, owned: dict[Key, Row]) -> list[Key]:
         """Offers the node's room, less what it already runs; answers what it must stop. Decides without waiting."""
         hello, brought = session.hello, set(session.hello.running)
+        self.books.strike_node(self.planner, session.node)
         self.planner.join(
             NodeRoom(
                 session.node,
@@ -329,7 +338,6 @@ class Leader:
             ),
             self._now(),
         )
-        self.books.strike_node(self.planner, session.node)
         kept = owned.keys() & brought
         for key in kept:
             self._adopt(session.node, key, owned[key])
@@ -375,11 +383,10 @@ class Leader:
             await self.dispatching.learn(sorted(missing))
 
     async def farewell(self, session: Session) -> None:
-        """A session ended. What the node runs goes on; its lease decides how long to wait for it."""
+        """A session ended. What the node runs goes on, and holds its keys and quotas, until its lease is over."""
         if self._sessions.get(session.node) is session:
             del self._sessions[session.node]
             self.planner.leave(session.node, self._now())
-            self.books.strike_node(self.planner, session.node)
             self._heard.pop(session.node, None)
             _log.info("node_left", node=session.name)
             try:

@@ -261,6 +261,52 @@ async def test_a_wrong_protocol_and_noise_are_refused(serving: Serving):
         assert answer.code == "no_hello"
 
 
+ALONE = {**TRUE, "resources": {"cpu": 0.1}, "concurrency": [{"key": "customer-7", "limit": 1}]}
+BESIDE = {**TRUE, "resources": {"cpu": 0.1}}
+
+
+async def submitted(serving: Serving, body: dict[str, object]) -> int:
+    return int((await serving.http.post("/v1/tasks", json=body)).json()["id"])
+
+
+async def test_a_key_is_held_as_long_as_its_task_may_run_on_a_node_that_is_away(serving: Serving):
+    async with an_agent(serving) as second:
+        async with an_agent(serving) as first:
+            await first.greet("n1")
+            await submitted(serving, ALONE)
+            keys = await first.dispatched()
+        async with an_agent(serving) as first:  # the first session is surely over when this one is refused or welcome
+            await first.greet("n1", running=keys)
+        await second.greet("n2")
+        waits, free = await submitted(serving, ALONE), await submitted(serving, BESIDE)
+        assert [key.task for key in await second.dispatched()] == [free]
+        why = (await serving.http.get(f"/v1/tasks/{waits}/explain")).json()
+        assert (why["code"], why["blockers"][0]["holders"]) == ("concurrency", [str(keys[0].task)])
+        async with an_agent(serving) as first:
+            await first.greet("n1", running=keys)
+            await first.say(Ended(1, [Ending(*keys[0], 0)]))
+            await first.hear(wire.Ack)
+            told = [asyncio.create_task(agent.dispatched()) for agent in (first, second)]
+            done, pending = await asyncio.wait(told, return_when=asyncio.FIRST_COMPLETED)
+            assert [key.task for one in done for key in one.result()] == [waits]
+            for one in pending:
+                one.cancel()
+
+
+async def test_a_new_leader_knows_who_holds_a_key_before_any_node_is_back(database_url: str, tmp_path: Path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    async with a_server(database_url, tmp_path / "one") as leading, an_agent(leading) as agent:
+        await agent.greet("n1")
+        await submitted(leading, ALONE)
+        await agent.dispatched()
+    async with a_server(database_url, tmp_path / "two") as next_one, an_agent(next_one) as other:
+        assert isinstance(await other.greet("n2"), Welcome)
+        waits, free = await submitted(next_one, ALONE), await submitted(next_one, BESIDE)
+        assert [key.task for key in await other.dispatched()] == [free]
+        assert (await the_task(next_one, str(waits)))["status"] == "waiting"
+
+
 async def test_a_standby_takes_over_and_the_agent_goes_on(database_url: str, tmp_path: Path):
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
