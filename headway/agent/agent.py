@@ -31,9 +31,11 @@ from headway.agent.images.store import Images, ImageSettings
 from headway.agent.leftovers import Guardian, kill_leftovers, mark
 from headway.agent.outbox import Outbox
 from headway.agent.ports import FIRST, LAST, Ports
+from headway.agent.runners.starting import Walls
 from headway.agent.sandbox.containers import Containers
 from headway.agent.sandbox.grounds import shelf
 from headway.agent.sandbox.groups import Groups
+from headway.agent.sandbox.hostile import Hostile
 from headway.agent.sandbox.sandboxed import Sandbox
 from headway.agent.session import REFUSALS, Identity, Session
 
@@ -131,6 +133,7 @@ class Agent:
         if isinstance(sandbox, str):
             degraded["sandboxed"] = sandbox
         containers = self._containers(sandbox, degraded)
+        hostile = self._hostile(sandbox, degraded)
         images = Images(shelf(settings.data_dir), settings.images, self._clock) if containers is not None else None
         executor = Executor(
             Offer(
@@ -147,8 +150,7 @@ class Agent:
             outbox=outbox,
             blobs=Blobs(Cache(settings.data_dir / "blobs", settings.cache_bytes), settings.url, outbox),
             groups=groups,
-            sandbox=sandbox if isinstance(sandbox, Sandbox) else None,
-            containers=containers,
+            walls=Walls(sandbox if isinstance(sandbox, Sandbox) else None, containers, hostile),
             images=images,
             clock=self._clock,
         )
@@ -235,6 +237,18 @@ class Agent:
         if containers.degraded:
             degraded["container"] = containers.degraded
         return containers
+
+    def _hostile(self, sandbox: Sandbox | str | None, degraded: dict[str, str]) -> Hostile | None:
+        """gVisor, where it works."""
+        if not isinstance(sandbox, Sandbox):
+            return None
+        hostile = Hostile.made(sandbox)
+        if isinstance(hostile, str):
+            degraded["hostile"] = hostile
+            if not hostile.startswith("there is no runsc"):
+                _log.warning("this node runs no hostile tasks", why=hostile)
+            return None
+        return hostile
 
     def _identity(self, capacity: dict[str, int], degraded: dict[str, str]) -> Identity:
         settings = self._settings

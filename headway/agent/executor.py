@@ -26,14 +26,12 @@ from headway.agent.runners.function import FunctionRunner
 from headway.agent.runners.lending import Lending
 from headway.agent.runners.process import ProcessRunner
 from headway.agent.runners.roots import Roots
+from headway.agent.runners.starting import NO_WALLS, Walls
 from headway.agent.runners.watcher import Watcher
 from headway.agent.runners.worker_room import Rooms
-from headway.agent.sandbox.containers import Containers
 from headway.agent.sandbox.groups import Groups
-from headway.agent.sandbox.sandboxed import Sandbox
 from headway.agent.window import LONG_SECONDS, Window, differs
 from headway.core.placement import ceded, kept
-from headway.core.profiles import CONTAINER, SANDBOXED, TRUSTED
 from headway.core.resources import fits, give, how_many_fit, take
 from headway.wire import Assignment, Blob, Bounds, Ending, Granted, Key, Outcome, bounded
 
@@ -79,15 +77,13 @@ class Executor:
         outbox: Outbox,
         blobs: Blobs,
         groups: Groups,
-        sandbox: Sandbox | None = None,
-        containers: Containers | None = None,
+        walls: Walls = NO_WALLS,
         images: Images | None = None,
         clock: Callable[[], float],
     ) -> None:
         self._offer = offer
         self._blobs = blobs
-        has = {TRUSTED: True, SANDBOXED: sandbox is not None, CONTAINER: containers is not None}
-        self.profiles: tuple[str, ...] = tuple(profile for profile, is_there in has.items() if is_there)
+        self.profiles = walls.profiles
         """How closed in it can run processes."""
         self._outbox = outbox
         self._clock = clock
@@ -115,8 +111,7 @@ class Executor:
             lending=Lending(offer.ports, offer.gpus),
             blobs=blobs,
             groups=groups,
-            sandbox=sandbox,
-            containers=containers,
+            walls=walls,
             roots=Roots(images),
             clock=clock,
             on_end=self._process_ended,

@@ -31,13 +31,11 @@ from headway.agent.runners.orphans import Orphans, reap_group
 from headway.agent.runners.output import output
 from headway.agent.runners.roots import Roots
 from headway.agent.runners.spawn import NotSpawned, Pid
-from headway.agent.runners.starting import Starting
+from headway.agent.runners.starting import Starting, Walls
 from headway.agent.runners.verdict import CODES, out_of_memory, verdict, why
 from headway.agent.runners.watcher import Watcher
 from headway.agent.sandbox.cgroups import Usage
-from headway.agent.sandbox.containers import Containers
 from headway.agent.sandbox.groups import Groups, summed
-from headway.agent.sandbox.sandboxed import Sandbox
 from headway.wire import Assignment, Bounds, Ending, Key, Outcome, bounded
 
 READ_BYTES = 64 * 1024
@@ -65,8 +63,7 @@ class ProcessRunner:
         lending: Lending,
         blobs: Blobs,
         groups: Groups,
-        sandbox: Sandbox | None,
-        containers: Containers | None,
+        walls: Walls,
         roots: Roots,
         clock: Callable[[], float],
         on_end: Callable[[Assignment, Ending], None],
@@ -84,8 +81,7 @@ class ProcessRunner:
             marker=marker,
             directories=Directories(data_dir / "attempts"),
             lending=lending,
-            sandbox=sandbox,
-            containers=containers,
+            walls=walls,
             clock=clock,
         )
         self._orphans = Orphans(marker, watcher, clock)

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -18,11 +19,30 @@ from headway.agent.runners.lending import Lending
 from headway.agent.runners.output import OUTPUT
 from headway.agent.runners.spawn import DEFAULT_PATH, NotSpawned, Pid, spawn
 from headway.agent.sandbox.containers import Containers
+from headway.agent.sandbox.hostile import Hostile, HostileCell
 from headway.agent.sandbox.sandboxed import SCRIPT, Sandbox
 from headway.agent.sandbox.view import ARTIFACTS, WORKSPACE
 from headway.core.context import idempotency_key
-from headway.core.profiles import CONTAINER, SANDBOXED, TRUSTED
+from headway.core.profiles import CONTAINER, HOSTILE, SANDBOXED, TRUSTED
 from headway.wire import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Walls:
+    """What this node can shut tasks in with."""
+
+    sandbox: Sandbox | None = None
+    containers: Containers | None = None
+    hostile: Hostile | None = None
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """How closed in it can run processes."""
+        there = {SANDBOXED: self.sandbox, CONTAINER: self.containers, HOSTILE: self.hostile}
+        return (TRUSTED, *(profile for profile, walls in there.items() if walls is not None))
+
+
+NO_WALLS = Walls()
 
 
 class Starting:
@@ -34,18 +54,19 @@ class Starting:
         marker: str,
         directories: Directories,
         lending: Lending,
-        sandbox: Sandbox | None,
-        containers: Containers | None,
+        walls: Walls,
         clock: Callable[[], float],
     ) -> None:
         self._marker = marker
         self._directories: dict[str, Directories] = {TRUSTED: directories}
+        sandbox = walls.sandbox
         if sandbox is not None:
             closed = Directories(sandbox.place / "attempts", mode=0o711)
-            self._directories |= {SANDBOXED: closed, CONTAINER: closed}
+            self._directories |= {SANDBOXED: closed, CONTAINER: closed, HOSTILE: closed}
         self._lending = lending
         self._sandbox = sandbox
-        self._containers = containers
+        self._containers = walls.containers
+        self._hostile = walls.hostile
         self._clock = clock
         self._environ = {
             "PATH": os.environ.get("PATH", DEFAULT_PATH),
@@ -69,6 +90,8 @@ class Starting:
         attempt.directory = self._directories[attempt.assignment.profile].take()
         if attempt.assignment.profile in (SANDBOXED, CONTAINER) and self._sandbox is not None:
             attempt.cell = self._sandbox.take()
+        if attempt.assignment.profile == HOSTILE and self._hostile is not None:
+            attempt.cell = self._hostile.take()
 
     def spawn(self, attempt: Attempt, argv: list[str], fds: dict[int, int]) -> Pid | NotSpawned:
         """Starts it with these descriptors. Raises OSError."""
@@ -83,6 +106,8 @@ class Starting:
                 return NotSpawned(Outcome.FAILED, "there is nothing to run: the image names no program; give a command")
             case profile, Sandbox() as sandbox if profile in (SANDBOXED, CONTAINER):
                 return self._spawn_sandboxed(sandbox, attempt, argv, fds)
+            case profile, Sandbox() as sandbox if profile == HOSTILE and self._hostile is not None:
+                return self._spawn_hostile(sandbox, self._hostile, attempt, argv, fds)
             case profile, _:
                 raise AssertionError(f"the executor took an attempt that has to be {profile}")
 
@@ -96,14 +121,13 @@ class Starting:
             environ = self._containers.environment(attempt.root)
             view = self._containers.view(attempt.root, cell, _layer(attempt), devices(attempt.gpus))
         mine = self._variables(attempt, WORKSPACE, ARTIFACTS)
-        mark = {MARKER: self._marker, **{name: mine[name] for name in ("HEADWAY_TASK_ID", "HEADWAY_ATTEMPT")}}
         launch = sandbox.launch(
             cell,
             argv,
             {**environ, **attempt.words.env, **mine},
             attempt.directory,
             artifacts_of(attempt.directory),
-            mark=mark,
+            mark=self._mark(mine),
             script=attempt.script,
             workdir=attempt.words.workdir,
             view=view,
@@ -115,6 +139,31 @@ class Starting:
         finally:
             launch.close()
 
+    def _spawn_hostile(
+        self, sandbox: Sandbox, hostile: Hostile, attempt: Attempt, argv: list[str], fds: dict[int, int]
+    ) -> Pid | NotSpawned:
+        cell, root = attempt.cell, attempt.root
+        assert isinstance(cell, HostileCell), "it was prepared"
+        environ = sandbox.environment()
+        if root is not None and self._containers is not None:
+            environ = self._containers.environment(root)
+        mine = self._variables(attempt, WORKSPACE, ARTIFACTS)
+        launch = hostile.launch(
+            cell,
+            argv,
+            {**environ, **attempt.words.env, **mine},
+            (attempt.directory, artifacts_of(attempt.directory)),
+            mark=self._mark(mine),
+            script=attempt.script,
+            workdir=attempt.words.workdir,
+            root=root,
+        )
+        return launch if isinstance(launch, NotSpawned) else spawn(launch.argv, launch.environ, "/", fds)
+
+    def _mark(self, mine: dict[str, str]) -> dict[str, str]:
+        """What is told to the first process of a sandbox, for it to be found by."""
+        return {MARKER: self._marker, **{name: mine[name] for name in ("HEADWAY_TASK_ID", "HEADWAY_ATTEMPT")}}
+
     def release(self, attempt: Attempt) -> None:
         """Its limits hold: what waits for them may begin."""
         if attempt.cell is not None and self._sandbox is not None:
@@ -122,6 +171,9 @@ class Starting:
 
     def ask_to_end(self, attempt: Attempt) -> None:
         """SIGTERM to everything that is in its process group."""
+        if isinstance(attempt.cell, HostileCell) and self._hostile is not None:
+            self._hostile.asks(attempt.cell)
+            return
         if attempt.cell is not None and self._sandbox is not None:
             self._sandbox.asks(attempt.pid)
             return
@@ -132,11 +184,13 @@ class Starting:
         """Why it never began although it was spawned; None when it did."""
         if attempt.cell is None or self._sandbox is None:
             return None
+        if isinstance(attempt.cell, HostileCell):
+            return None if self._hostile is None else self._hostile.wrong(attempt.cell, status)
         return self._sandbox.wrong(attempt.cell, status, attempt.log.so_far())
 
     def remains(self, attempt: Attempt) -> int:
         """Its process is dead: a descriptor to watch while others of it are not; -1 when all are."""
-        if attempt.cell is None or self._sandbox is None:
+        if attempt.cell is None or self._sandbox is None or isinstance(attempt.cell, HostileCell):
             return -1
         return self._sandbox.remains(attempt.cell)
 
@@ -149,10 +203,13 @@ class Starting:
     def finish(self, attempt: Attempt) -> None:
         """Everything of it is dead: its directory goes, and its user may be the next one's."""
         cell, attempt.cell = attempt.cell, None
-        if cell is not None and self._sandbox is not None:
+        if isinstance(cell, HostileCell):
+            assert self._hostile is not None, "it made the cell"
+            self._hostile.give(cell)
+        elif cell is not None and self._sandbox is not None:
             self._sandbox.bury(cell)
             self._sandbox.give(cell)
-        if attempt.root is not None and self._containers is not None:
+        if attempt.root is not None and attempt.assignment.profile == CONTAINER and self._containers is not None:
             self._containers.finish(_layer(attempt))
         if attempt.directory:
             self._directories[attempt.assignment.profile].give(attempt.directory)

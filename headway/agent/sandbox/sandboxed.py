@@ -151,6 +151,11 @@ class Sandbox:
         return wrong
 
     @property
+    def etc(self) -> Path:
+        """The settings that tasks see."""
+        return self._etc
+
+    @property
     def has_users(self) -> bool:
         """Whether each task is a user of its own on this machine."""
         return self._identities is not None
