@@ -28,7 +28,10 @@ GARBAGE_AFTER = 200_000
 
 
 @click.command("simulate")
-@click.argument("scenario", type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.argument(
+    "scenarios", metavar="SCENARIO...", nargs=-1, required=True,
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+)  # fmt: skip
 @click.option(
     "--nodes", type=click.IntRange(1, 100_000), help="So many nodes in place of the scenario's, in proportion."
 )
@@ -47,7 +50,7 @@ GARBAGE_AFTER = 200_000
 @click.option("--no-report", is_flag=True, help="Write no report.")
 @click.option("-o", "--output", "form", type=click.Choice(FORMATS), default="table", help="How to print data.")
 def command(
-    scenario: Path,
+    scenarios: tuple[Path, ...],
     nodes: int | None,
     load: float,
     seed: int | None,
@@ -62,15 +65,25 @@ def command(
 
     Prints a table and writes a report, one HTML file with plots. Ctrl-C prints what was reached.
     """
-    try:
-        said, source = read(scenario.read_bytes(), str(scenario))
-        worlds = lambda: world(said, source, nodes=nodes, seed=seed, load=load)  # noqa: E731
-        found = [_run(worlds(), one, checks) for one in (list(POLICIES) if compare else [policy])]
-    except ScenarioError as error:
-        raise trouble.Stopped(str(error), trouble.USAGE) from None
-    if not no_report:
-        _write(found, report or Path(f"{scenario.stem}.html"))
-    _print(found, form)
+    if report is not None and len(scenarios) > 1:
+        raise trouble.Stopped("--report names one file; several scenarios write SCENARIO.html each", trouble.USAGE)
+    found: list[Outcome] = []
+    for scenario in scenarios:
+        of_it: list[Outcome] = []
+        try:
+            said, source = read(scenario.read_bytes(), str(scenario))
+            for one in POLICIES if compare else [policy]:
+                of_it.append(_run(world(said, source, nodes=nodes, seed=seed, load=load), one, checks))
+                if not of_it[-1].is_whole:
+                    break
+        except ScenarioError as error:
+            raise trouble.Stopped(str(error), trouble.USAGE) from None
+        if not no_report:
+            _write(of_it, report or Path(f"{scenario.stem}.html"))
+        found += of_it
+        if not of_it[-1].is_whole:
+            break
+    _print(found, form, compare=compare)
     return trouble.OK if all(one.is_whole for one in found) else trouble.INTERRUPTED
 
 
@@ -131,13 +144,13 @@ def _progress(made: World, policy: str) -> Callable[[float], None]:
     return tell
 
 
-def _print(found: list[Outcome], form: str) -> None:
+def _print(found: list[Outcome], form: str, *, compare: bool) -> None:
     if form != "table":
         said = [msgspec.to_builtins(one) for one in found]
         whole = said if len(said) > 1 else said[0]
         click.echo(json.dumps(whole, indent=2) if form == "json" else _yaml(whole), nl=form == "json")
         return
-    if len(found) > 1:
+    if compare or len(found) > 1:
         _table(comparison(found))
         return
     for name, value in summary(found[0]):

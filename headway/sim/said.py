@@ -85,18 +85,21 @@ def summary(found: Outcome) -> list[tuple[str, str]]:
 
 
 def comparison(found: Sequence[Outcome]) -> Table:
-    """Policies side by side."""
-    lanes = [lane.lane for lane in found[0].lanes]
+    """Policies side by side, and scenarios one below the other."""
+    known = ("urgent", "periodic", "normal", "offpeak")
+    lanes = [lane for lane in known if any(each.lane == lane for one in found for each in one.lanes)]
+    is_one = len({one.scenario for one in found}) == 1
     headings = [
-        "POLICY", "MISSED", "LATE P99", *[f"P99 {lane.upper()}" for lane in lanes], "FAIRNESS", "UTILIZATION",
-        "PREEMPTIONS",
+        *([] if is_one else ["SCENARIO"]), "POLICY", "MISSED", "LATE P99", *[f"P99 {lane.upper()}" for lane in lanes],
+        "FAIRNESS", "UTILIZATION", "PREEMPTIONS",
     ]  # fmt: skip
-    rows = [
-        [
+    rows: list[list[str]] = []
+    for one in found:
+        p99 = {each.lane: lasting(each.p99) for each in one.lanes}
+        row = [
             one.policy, f"{counted(one.missed)} ({part(one.missed / max(one.arrived, 1))})", lasting(one.late_p99),
-            *[lasting(lane.p99) for lane in one.lanes], f"{one.fairness:.3f}",
+            *[p99.get(lane, "-") for lane in lanes], f"{one.fairness:.3f}",
             part(one.utilization.get(one.bottleneck, 0.0)), counted(one.freezes + one.checkpoints),
-        ]
-        for one in found
-    ]  # fmt: skip
+        ]  # fmt: skip
+        rows.append(row if is_one else [one.scenario, *row])
     return headings, rows

@@ -65,6 +65,15 @@ def test_options_are_checked(options: list[str], tmp_path: Path):
     assert simulate(QUICK, *options, cwd=tmp_path).returncode == 2
 
 
+def test_several_scenarios_stand_one_below_the_other(tmp_path: Path):
+    (tmp_path / "other.yml").write_text(QUICK.read_text().replace("name: quick", "name: other", 1))
+    done = simulate(QUICK, "other.yml", "--compare", cwd=tmp_path)
+    names = [line.split()[0] for line in done.stdout.splitlines()]
+    assert names == ["SCENARIO", *["quick"] * 4, *["other"] * 4]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.html", "other.yml", "quick.html"]
+    assert simulate(QUICK, "other.yml", "--report", "one.html", cwd=tmp_path).returncode == 2
+
+
 def test_a_report_that_cannot_be_written_is_an_error_and_nothing_is_left_behind(tmp_path: Path):
     done = simulate(QUICK, "--report", tmp_path / "nowhere" / "report.html", cwd=tmp_path)
     assert done.returncode == 1
