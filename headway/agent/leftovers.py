@@ -15,10 +15,13 @@ import signal
 import sys
 from pathlib import Path
 
+import structlog
+
 MARKER = "HEADWAY_AGENT"
 ROUNDS_MAX = 50
 PR_SET_CHILD_SUBREAPER = 36
 PROGRAM = Path(__file__).with_name("guardian.py")
+_log = structlog.get_logger("headway.agent")
 DEAF_TO = [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT]
 
 
@@ -106,13 +109,16 @@ class Guardian:
     """The agent's hold on its guardian (see guardian.py): while it is open, what was told last is what counts."""
 
     def __init__(self, node: str, incarnation: str) -> None:
-        marker = mark(node, incarnation)
+        self._marker = mark(node, incarnation)
+        self._start()
+
+    def _start(self) -> None:
         read, self._lifeline = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(self._lifeline, False)
         null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         onto = [(os.POSIX_SPAWN_DUP2, source, target) for source, target in ((read, 0), (null, 1), (null, 2))]
-        arguments = [sys.executable, "-I", "-S", str(PROGRAM), "headway-guardian", marker, str(os.getpid())]
-        environ = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HEADWAY_GUARDIAN": marker}
+        arguments = [sys.executable, "-I", "-S", str(PROGRAM), "headway-guardian", self._marker, str(os.getpid())]
+        environ = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HEADWAY_GUARDIAN": self._marker}
         try:
             self._pid = os.posix_spawn(
                 sys.executable, arguments, environ, file_actions=onto, setsid=True, setsigmask=DEAF_TO
@@ -122,15 +128,25 @@ class Guardian:
             os.close(null)
 
     def tell(self, kill_at: float) -> None:
-        """Until when (CLOCK_BOOTTIME) what runs may run; inf: nothing runs. One that is dead is not told."""
-        with contextlib.suppress(BrokenPipeError, BlockingIOError):
-            os.write(self._lifeline, f"{kill_at:.3f}\n".encode())
+        """Until when (CLOCK_BOOTTIME) what runs may run; inf: nothing runs. One that was killed is replaced."""
+        line = f"{kill_at:.3f}\n".encode()
+        with contextlib.suppress(BlockingIOError):
+            try:
+                os.write(self._lifeline, line)
+            except BrokenPipeError:
+                _log.warning("the guardian was killed; another one takes its place")
+                self._forget()
+                self._start()
+                os.write(self._lifeline, line)
 
-    def close(self) -> None:
-        """The guardian kills what is left and ends."""
+    def _forget(self) -> None:
         os.close(self._lifeline)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
+
+    def close(self) -> None:
+        """The guardian kills what is left and ends."""
+        self._forget()
 
 
 def _own_processes() -> list[int]:

@@ -12,6 +12,10 @@ ANSWER_SECONDS = 5.0
 ANSWER_BYTES_MAX = 1024 * 1024
 
 
+class KeyRefused(Exception):
+    """The server answers, and does not know the key."""
+
+
 async def node_is_ready(host: str, port: int, key: str, node: str, *, functions: bool) -> bool:
     """Whether the node is connected and, if asked, offers functions."""
     listed = cast("dict[str, object]", await get_json(host, port, key, "/v1/nodes") or {})
@@ -22,13 +26,16 @@ async def node_is_ready(host: str, port: int, key: str, node: str, *, functions:
 
 
 async def get_json(host: str, port: int, key: str, path: str) -> object:
-    """The answer to a GET, or None when there is no good one."""
+    """The answer to a GET, or None when there is no good one; raises KeyRefused when the key is none."""
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             head, _, body = (await _get(host, port, key, path)).partition(b"\r\n\r\n")
     except (OSError, TimeoutError):
         return None
-    if b" 200 " not in head.partition(b"\r\n")[0]:
+    status = head.partition(b"\r\n")[0]
+    if b" 401 " in status:
+        raise KeyRefused
+    if b" 200 " not in status:
         return None
     try:
         return json.loads(body)

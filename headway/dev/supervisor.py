@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from headway.dev import files
 from headway.dev.app_check import why_not_imported
 from headway.dev.process import BoundedLog, GaveUp, Supervised, never_failing
-from headway.dev.readiness import node_is_ready
+from headway.dev.readiness import KeyRefused, node_is_ready
 from headway.sdk.discovery import default_data_dir
 from headway.store.data_dir import Held
 from headway.store.embedded import EmbeddedPostgres
@@ -72,8 +72,9 @@ class Supervisor:
     async def run(self, when_ready: Callable[[], None]) -> None:
         """Starts everything, says so once all accept work, and stops it all in order in the end."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._on_signal)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup: goes on without terminal
+                loop.add_signal_handler(number, self._on_signal)
         keeping = [asyncio.ensure_future(child.run()) for child in (self._server, self._agent)]
         keeping += [asyncio.ensure_future(self._keep_database()), asyncio.ensure_future(self._check_app())]
         starting = asyncio.ensure_future(self._start(when_ready))
@@ -82,6 +83,11 @@ class Supervisor:
             await _until_over([starting, *keeping], stopping)
         except (GaveUp, PostgresUnavailable) as error:
             raise Trouble(str(error)) from None
+        except KeyRefused:
+            raise Trouble(
+                f"the server does not take the key in {self.keys_file} any more: it was revoked. Remove the file "
+                "and start again: new keys are made, and the tasks stay."
+            ) from None
         finally:
             await self._end([starting, stopping, *keeping])
 

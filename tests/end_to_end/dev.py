@@ -58,11 +58,14 @@ class Dev:
         return self.http.get(f"/v1/tasks/{task}/logs").text
 
     def pids(self, word: str) -> list[int]:
-        """Its processes with that word, or a path that ends in it, on their command line."""
+        """Its processes with that word, a path that ends in it, or a title that begins so, on their command line."""
         return [
             child.pid
             for child in psutil.Process(self.process.pid).children(recursive=True)
-            if any(part == word or part.endswith(f"/{word}") for part in _command_line(child))
+            if any(
+                part == word or part.endswith(f"/{word}") or part.startswith(f"{word} ")
+                for part in _command_line(child)
+            )
         ]
 
     def stop(self) -> int:

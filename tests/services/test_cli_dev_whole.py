@@ -70,6 +70,34 @@ def test_it_runs_tasks_and_stops_without_a_trace(tmp_path: Path):
         assert not (tmp_path / "data" / "ready.json").exists()
 
 
+def test_a_terminal_that_closes_stops_it_in_order(tmp_path: Path):
+    with headway_dev(tmp_path / "data") as dev:
+        children = [os.pidfd_open(pid) for pid in dev.children()]
+        dev.process.send_signal(signal.SIGHUP)
+        assert dev.process.wait(PATIENCE) == 0
+        assert all(ended(child) for child in children)
+        assert not (tmp_path / "data" / "ready.json").exists()
+
+
+def test_a_start_with_keys_that_were_revoked_says_so_and_how_to_go_on(tmp_path: Path):
+    keys, words = tmp_path / "data" / "keys.json", [sys.executable, "-m", "headway.cli"]
+    with headway_dev(tmp_path / "data") as dev:
+        dev.client.revoke_key(json.loads(keys.read_text())["client"].split("_")[1])
+    refused = subprocess.run(
+        [*words, "dev", "--data", str(tmp_path / "data"), "--port", "0"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert refused.returncode == 1
+    assert "revoked" in refused.stderr
+    assert str(keys) in refused.stderr
+    keys.unlink()
+    with headway_dev(tmp_path / "data"):
+        assert keys.exists()
+
+
 def test_the_line_it_prints_for_other_shells_can_be_pasted(tmp_path: Path):
     with headway_dev(tmp_path / "some data") as dev:
         (line,) = re.findall(r"in another shell: (.+)", dev.said)
