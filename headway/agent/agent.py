@@ -16,7 +16,6 @@ import secrets
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from hashlib import blake2b
 from pathlib import Path
 from typing import NoReturn
 
@@ -28,7 +27,7 @@ from headway.agent.cache import CACHE_BYTES_MAX, Cache
 from headway.agent.capacity import detect, offered, reserved
 from headway.agent.executor import Executor, Offer
 from headway.agent.images.store import Images, ImageSettings
-from headway.agent.leftovers import Guardian, kill_leftovers, mark
+from headway.agent.leftovers import Guardian, kill_leftovers, mark, owner_of
 from headway.agent.outbox import Outbox
 from headway.agent.ports import FIRST, LAST, Ports
 from headway.agent.runners.starting import Walls
@@ -111,9 +110,7 @@ class Agent:
 
     async def _run_alone(self) -> None:
         settings = self._settings
-        # Two agents of one name on one machine are told apart by their directory: neither kills the other's.
-        # A digest, because a task can read what is told to the first process of its sandbox.
-        owner = blake2b(f"{settings.node}@{settings.data_dir.resolve()}".encode(), digest_size=16).hexdigest()
+        owner = owner_of(settings.node, settings.data_dir)
         killed = kill_leftovers(owner, self.incarnation)
         if killed:
             _log.warning("killed what an earlier agent of this node left behind", processes=killed)

@@ -13,6 +13,7 @@ import ctypes
 import os
 import signal
 import sys
+from hashlib import blake2b
 from pathlib import Path
 
 import structlog
@@ -23,6 +24,12 @@ PR_SET_CHILD_SUBREAPER = 36
 PROGRAM = Path(__file__).with_name("guardian.py")
 _log = structlog.get_logger("headway.agent")
 DEAF_TO = [signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGQUIT]
+
+
+def owner_of(node: str, data_dir: Path) -> str:
+    """Two agents of one name on one machine are told apart by their directory: neither kills the other's. A digest,
+    because a task can read what is told to the first process of its sandbox."""
+    return blake2b(f"{node}@{data_dir.resolve()}".encode(), digest_size=16).hexdigest()
 
 
 def mark(node: str, incarnation: str) -> str:

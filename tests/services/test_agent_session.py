@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headway.agent.agent import Agent, CannotRun
-from headway.agent.leftovers import MARKER, environment, session_of
+from headway.agent.leftovers import MARKER, environment, owner_of, session_of
 from headway.wire import Ack, Outcome
 from tests.services.agent_leader import (
     FakeLeader,
@@ -304,8 +304,9 @@ def kill_guardian(agent: int) -> None:
 
 def marked(tmp_path: Path) -> list[int]:
     """Processes of the agent of that directory."""
+    owner = owner_of("n1", tmp_path / "n1").encode()
     pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
-    return [pid for pid in pids if str(tmp_path).encode() in environment(pid).get(MARKER.encode(), b"")]
+    return [pid for pid in pids if environment(pid).get(MARKER.encode(), b"").startswith(owner)]
 
 
 def pids_of(task: int) -> list[int]:
