@@ -54,6 +54,10 @@ class Assignment(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The task's stored specification: JSON text, decoded only by the runner (see core.task.Spec)."""
     profile: str = "trusted"
     """How closed in a process has to run. An agent that cannot enforce it hands the attempt back."""
+    checkpoints: bool = False
+    """Whether it writes checkpoints."""
+    checkpoint: str | None = None
+    """The blob with what it begins from."""
 
 
 class ArtifactFile(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -107,6 +111,8 @@ class Ending(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """What the attempt used: cpu_user, cpu_system (seconds), memory_peak, io_read, io_written (bytes)."""
     artifacts: Artifacts | None = None
     """What it left, stored already."""
+    checkpoint: str | None = None
+    """The blob with what the next attempt begins from, of one that YIELDED."""
 
 
 class Bounds(msgspec.Struct, array_like=True, frozen=True, gc=False):
@@ -187,6 +193,22 @@ class Thawed(msgspec.Struct, tag="thawed", frozen=True):
     """Attempts that go on: answers `Thaw`."""
 
     keys: list[Key]
+
+
+class Stays(msgspec.Struct, tag="stays", frozen=True):
+    """Attempts that were to leave and do not: they write no checkpoints, or did not in time."""
+
+    keys: list[Key]
+    why: str
+
+
+class Checkpointed(msgspec.Struct, tag="checkpointed", frozen=True):
+    """What another attempt would begin from, were this one lost now."""
+
+    tenant: int
+    task: int
+    attempt: int
+    digest: str
 
 
 class Windows(msgspec.Struct, tag="windows", frozen=True):
@@ -322,7 +344,21 @@ class Granted(msgspec.Struct, tag="granted", frozen=True):
     attempt: int = 0
 
 
-FromAgent = Hello | Ended | Started | Returned | Frozen | Thawed | Windows | Heartbeat | Logs | Fetch | Offer
+FromAgent = (
+    Hello
+    | Ended
+    | Started
+    | Returned
+    | Frozen
+    | Thawed
+    | Stays
+    | Checkpointed
+    | Windows
+    | Heartbeat
+    | Logs
+    | Fetch
+    | Offer
+)
 FromLeader = Welcome | Refused | Dispatch | Ack | Kill | Leave | Freeze | Thaw | Change | Renewed | Blob | Granted
 
 _encoder = msgspec.msgpack.Encoder()

@@ -182,24 +182,29 @@ class Executor:
         wanted = set(keys)
         back = [_key(a) for a in self._queue if _key(a) in wanted]
         self._queue = deque(a for a in self._queue if _key(a) not in wanted)
-        self._outbox.hand_back(back)
-        if not must:
-            return
         for key in wanted.difference(back):
-            self._processes.stop(key, Outcome.LOST)
-        if self._functions is not None:
+            self._wake(key)
+            assignment = self._processes.assignment(key)
+            if assignment is not None and self._processes.leave(key, must=must) is Standing.UNBEGUN:
+                self._give_room(assignment)
+                back.append(key)
+        self._outbox.hand_back(back)
+        if self._functions is not None and must:
             self._functions.stop(wanted, Outcome.LOST)
 
     def go_on(self, keys: list[Key]) -> None:
         """Has attempts go on that stood still."""
         for key in keys:
-            assignment = self._processes.assignment(key)
-            if assignment is not None and self._processes.go_on(key):
-                self._standing.discard(key)
-                take(self._free, ceded(assignment.needs))
-                self._outbox.goes_on(key)
+            self._wake(key)
         if self._functions is not None:
             self._functions.go_on(set(keys))
+
+    def _wake(self, key: Key) -> None:
+        assignment = self._processes.assignment(key)
+        if assignment is not None and self._processes.go_on(key):
+            self._standing.discard(key)
+            take(self._free, ceded(assignment.needs))
+            self._outbox.goes_on(key)
 
     def change(self, bounds: list[Bounds]) -> None:
         """Lets attempts run longer, or shorter."""
@@ -236,6 +241,7 @@ class Executor:
     def rejoin(self) -> None:
         """A new session: open questions are asked again."""
         self._blobs.ask_again()
+        self._processes.say_again()
 
     # ── what the session asks ───────────────────────────────────────────────────────────────────────────────
 

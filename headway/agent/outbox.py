@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator
 
 from headway.wire import (
+    Checkpointed,
     Ended,
     Ending,
     Fetch,
@@ -23,6 +24,7 @@ from headway.wire import (
     Offer,
     Returned,
     Started,
+    Stays,
     Thawed,
     Windows,
 )
@@ -58,6 +60,7 @@ class Outbox:
         self._questions: list[Fetch | Offer] = []
         self._stands: set[Key] = set()
         self._goes_on: set[Key] = set()
+        self._news_of_leaving: list[Stays | Checkpointed] = []
         self._windows: dict[str, int] | None = None
         self._news = asyncio.Event()
         self._progress = asyncio.Event()
@@ -98,6 +101,16 @@ class Outbox:
         """An attempt that stood still goes on."""
         self._stands.discard(key)
         self._goes_on.add(key)
+        self._news.set()
+
+    def stays(self, key: Key, why: str) -> None:
+        """An attempt that was to leave does not."""
+        self._news_of_leaving.append(Stays([key], why))
+        self._news.set()
+
+    def keeps(self, said: Checkpointed) -> None:
+        """What another attempt would begin from was stored."""
+        self._news_of_leaving.append(said)
         self._news.set()
 
     def ask(self, question: Fetch | Offer) -> None:
@@ -152,6 +165,8 @@ class Outbox:
         if self._goes_on:
             goes_on, self._goes_on = self._goes_on, set()
             yield Thawed(list(goes_on))
+        leaving, self._news_of_leaving = self._news_of_leaving, []
+        yield from leaving
         if self._windows is not None:
             windows, self._windows = self._windows, None
             yield Windows(windows)
@@ -187,6 +202,7 @@ class Outbox:
         self._endings, self._endings_count, self._endings_bytes = [], 0, 0
         self._started, self._returned, self._questions = list(started), [], []
         self._stands, self._goes_on = set(), set()  # Hello said it
+        self._news_of_leaving = []  # is said again
         again = [chunk for _, chunk in self._logs_sent]
         self._logs_sent.clear()
         self._logs_sent_bytes = 0

@@ -47,6 +47,8 @@ class Job(msgspec.Struct, array_like=True, frozen=True, gc=False):
     cap_ms: int
     grace_ms: int
     spec: str
+    profile: msgspec.Raw = msgspec.Raw(b"")
+    checkpoints: bool = False
 
 
 class Call(msgspec.Struct, frozen=True):

@@ -228,7 +228,7 @@ class Nodes:
         """Makes a shape known by its number."""
         self._shapes[number] = shape
         alike = msgspec.structs.replace(
-            shape, tier="", concurrency=(), rates=(), preemptible=False, frozen_only=False, hold=()
+            shape, tier="", concurrency=(), rates=(), preemptible=False, frozen_only=False, checkpoints=False, hold=()
         )
         name = _encode(alike)
         footprint = self._prints.get(name)

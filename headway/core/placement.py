@@ -36,6 +36,8 @@ class Shape(msgspec.Struct, frozen=True, omit_defaults=True):
     """How closed in a process has to run; a function runs in its worker."""
     frozen_only: bool = False
     """Of a preemptible one: it writes no checkpoint, so it can stand still and not leave."""
+    checkpoints: bool = False
+    """It writes checkpoints, and begins from the last one."""
     hold: tuple[str, ...] = ()
     """The paused names that hold its tasks, as long as they are paused (core/names.py)."""
 

@@ -14,6 +14,7 @@ from typing import Literal
 
 import msgspec
 
+from headway.core.checkpoints import CapWarning, CheckpointRule, wrong_rules
 from headway.core.constraints import Constraint
 from headway.core.images import reference
 from headway.core.lifecycle import Lane
@@ -94,6 +95,8 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     rates: tuple[SaidRate, ...] = ()
     profile: Profile | None = None
     preemptible: bool = False
+    cap_warning: CapWarning | None = None
+    checkpoint: CheckpointRule | None = None
 
 
 class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -116,6 +119,8 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The directory of the workspace in which it starts."""
     image: str | None = None
     """The container image it runs in."""
+    cap_warning: CapWarning | None = None
+    checkpoint: CheckpointRule | None = None
 
 
 class Tier(msgspec.Struct, frozen=True):
@@ -162,6 +167,8 @@ def admit(said: Submission, tiers: dict[str, Tier]) -> Admitted | list[Refused]:
     rates = rates_of(said.rates) if said.rates else ()
     terms = _terms(said, () if isinstance(rates, list) else rates)
     wrong = _wrong_shape(said) + wrong_terms(terms)
+    if said.cap_warning is not None or said.checkpoint is not None:
+        wrong += wrong_rules(said.cap_warning, said.checkpoint, is_function=said.function is not None)
     if isinstance(rates, list):
         wrong += rates
     if tier is not None and said.image is None and said.function is None:
@@ -205,6 +212,8 @@ def _admitted(
         said.bundle,
         said.workdir,
         said.image,
+        said.cap_warning,
+        said.checkpoint,
     )
     profile = TRUSTED if kind == "function" else _profile(said, tier)
     return Admitted(
@@ -245,8 +254,9 @@ def lane_of(off_peak: OffPeak, tolerance_ms: int) -> Lane:
 
 def _terms(said: Submission, rates: tuple[Rate, ...]) -> Terms:
     terms = Terms(
-        said.constraints, said.preferred, said.spread, said.exclusive, said.concurrency, rates, said.preemptible
-    )
+        said.constraints, said.preferred, said.spread, said.exclusive, said.concurrency, rates, said.preemptible,
+        said.checkpoint is not None,
+    )  # fmt: skip
     return NONE if terms == NONE else terms
 
 

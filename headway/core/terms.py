@@ -33,6 +33,7 @@ class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
     concurrency: tuple[Concurrency, ...] = ()
     rates: tuple[Rate, ...] = ()
     preemptible: bool = False
+    checkpoints: bool = False
 
 
 NONE = Terms()

@@ -231,7 +231,8 @@ def _shape(one: Admitted, hold: _Hold) -> Shape:
         rates=terms.rates,
         profile=one.profile,
         preemptible=terms.preemptible,
-        frozen_only=terms.preemptible,
+        frozen_only=terms.preemptible and not terms.checkpoints,
+        checkpoints=terms.checkpoints,
         hold=hold,
     )
 

@@ -206,7 +206,8 @@ OPERATIONS = [
         "Pauses a task where it is",
         200,
         "Task",
-        problems=("not_found", "already_finished"),
+        query=("release",),
+        problems=("not_found", "already_finished", "invalid"),
     ),
     Operation(
         "POST",

@@ -11,7 +11,8 @@ from starlette.responses import Response
 
 from headway.core.amend import Amendment, amend
 from headway.core.lifecycle import ENDED, State
-from headway.core.task import Tier
+from headway.core.refusal import Refused
+from headway.core.task import Spec, Tier
 from headway.gateway.auth import Authenticator, Caller
 from headway.gateway.decoding import SINGLE_BYTES_MAX, decode, expect_media_type, read_body
 from headway.gateway.problems import Problem, refused
@@ -83,12 +84,26 @@ class SteeringApi:
     async def pause(self, request: Request) -> Response:
         """Pauses a task: one that waits does not start, one that runs stands still on its node."""
         caller, task = await self._caller(request), self._task_id(request)
-        state = await self._steering.pause(caller.tenant, task, f"paused by {caller.submitted_by}")
+        leaves = await self._leaves(request, caller, task)
+        state = await self._steering.pause(caller.tenant, task, f"paused by {caller.submitted_by}", leaves=leaves)
         if state is None:
             await self._expect_not_cancelled(caller, task, "paused")
         self._steerer.stop_soon([], [task])
         self._steerer.steer_soon()
         return await self._answer(caller, task)
+
+    async def _leaves(self, request: Request, caller: Caller, task: int) -> bool:
+        """Whether it is asked to leave its node, and can."""
+        said = request.query_params.get("release", "0")
+        if said not in ("0", "1", "true", "false"):
+            raise refused([Refused("release", "expected 1 or 0")])
+        if said in ("0", "false"):
+            return False
+        spec = msgspec.json.decode((await self._unfinished(caller, task, "paused"))["spec"], type=Spec)
+        if spec.checkpoint is None:
+            what = "it writes no checkpoints, so it cannot leave its node; pause it there, or submit it with checkpoint"
+            raise refused([Refused("release", what)])
+        return True
 
     async def resume(self, request: Request) -> Response:
         """Lets a paused task take part again, or go on where it stands."""

@@ -179,6 +179,8 @@ class Dispatching:
                     one.grace_ms,
                     one.spec,
                     shape.profile,
+                    shape.checkpoints,
+                    one.checkpoint,
                 )
             )
         session.send(Dispatch(assignments))

@@ -20,6 +20,7 @@ from headway.core.task import Spec
 from headway.scheduler.sessions import Session
 from headway.store.queue import QueueStore
 from headway.store.rows import End, Tries
+from headway.store.steering import SteeringStore
 from headway.wire import Ending, Outcome
 
 BATCH_MAX = 2000
@@ -38,9 +39,15 @@ class Endings:
     """What has ended and is not durable yet."""
 
     def __init__(
-        self, store: QueueStore, *, ended: Callable[[list[tuple[int, int]]], None], chance: random.Random
+        self,
+        store: QueueStore,
+        steering: SteeringStore,
+        *,
+        ended: Callable[[list[tuple[int, int]]], None],
+        chance: random.Random,
     ) -> None:
         self._store = store
+        self._steering = steering
         self._ended = ended
         self._chance = chance
         self._waiting: deque[tuple[list[Ending], Session, int]] = deque()
@@ -100,6 +107,11 @@ class Endings:
             else:
                 bad.append((ending, node))
         again: list[End] = []
+        left = [_end(ending, node, None, counts=False) for ending, node in bad if ending.outcome == Outcome.YIELDED]
+        bad = [one for one in bad if one[0].outcome != Outcome.YIELDED]
+        if left:
+            self._note(await self._surely(self._steering.give_way, left))
+            self.retried.set()
         if bad:
             tries = await self._store.tries([(ending.tenant, ending.task) for ending, _ in bad])
             for ending, node in bad:
@@ -144,7 +156,7 @@ class Endings:
 def sound(ending: Ending) -> Ending:
     """The ending, if it is one that a sound agent could send; else what can be kept of it."""
     if (
-        0 <= ending.outcome <= Outcome.LOST
+        0 <= ending.outcome <= Outcome.YIELDED
         and 0 <= ending.ran_ms < _LONG
         and 0 <= ending.log_bytes < _LONG
         and (ending.exit_code is None or -_INT < ending.exit_code < _INT)

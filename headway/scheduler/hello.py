@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
+from headway.scheduler.leases import NODE_LEASE_SECONDS
+from headway.store.cluster import ClusterStore
 from headway.store.database import Row
 from headway.wire import Bounds, Hello, Key
 
@@ -28,3 +32,16 @@ def name_taken(name: str, seconds: float) -> str:
 def bounds_of(key: Key, row: Row) -> Bounds:
     """How long an attempt may run in all, as the database has it."""
     return Bounds(*key, max(row["execution_cap_ms"] - row["used_ms"], 1), row["cap_grace_ms"])
+
+
+async def join(cluster: ClusterStore, hello: Hello) -> int:
+    """Begins a node's session in the database; answers its number."""
+    return await cluster.join_node(
+        hello.node,
+        hello.incarnation,
+        json.dumps(hello.capacity),
+        json.dumps(hello.labels),
+        json.dumps(hello.functions),
+        NODE_LEASE_SECONDS,
+        hello.home,
+    )

@@ -8,7 +8,6 @@ in the database; what ended and was not acknowledged is repeated.
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 import time
 from collections.abc import Callable
@@ -25,7 +24,7 @@ from headway.scheduler.books import Books, Holding
 from headway.scheduler.dispatch import Dispatching
 from headway.scheduler.endings import Endings, sound
 from headway.scheduler.files import Files
-from headway.scheduler.hello import bounds_of, name_taken, wrong_hello
+from headway.scheduler.hello import bounds_of, join, name_taken, wrong_hello
 from headway.scheduler.insight import Insight
 from headway.scheduler.leases import NODE_LEASE_SECONDS, NodeLeases
 from headway.scheduler.names import Names
@@ -46,6 +45,7 @@ from headway.store.tasks import TaskStore
 from headway.wire import (
     PROTOCOL,
     Change,
+    Checkpointed,
     Ended,
     Ending,
     Fetch,
@@ -60,6 +60,7 @@ from headway.wire import (
     Refused,
     Returned,
     Started,
+    Stays,
     Thawed,
     Welcome,
     Windows,
@@ -111,7 +112,7 @@ class Leader:
         self._sessions: dict[int, Session] = {}
         self._refill = Refill(queue_store, self.planner)
         self._names = Names(queue_store, task_store, self.planner, self._refill)
-        self.endings = Endings(queue_store, ended=ended, chance=chance)
+        self.endings = Endings(queue_store, steering_store, ended=ended, chance=chance)
         self.dispatching = Dispatching(
             queue_store=queue_store,
             task_store=task_store,
@@ -288,7 +289,7 @@ class Leader:
         is_another = before is not None and before.home != hello.home and before.lease_seconds > 0
         if before is not None and is_another and await self._cluster.owned_by([before.node]):
             return Refused("name_taken", name_taken(hello.node, before.lease_seconds))
-        session.node = await self._join(hello)
+        session.node = await join(self._cluster, hello)
         rows = await self._cluster.owned_by([session.node])
         same = before is not None and before.incarnation == hello.incarnation
         owned = {Key(row["tenant"], row["id"], row["attempt"]): row for row in rows}
@@ -309,17 +310,6 @@ class Leader:
         except TimeoutError:
             pass
         return self.epoch > 0
-
-    async def _join(self, hello: Hello) -> int:
-        return await self._cluster.join_node(
-            hello.node,
-            hello.incarnation,
-            json.dumps(hello.capacity),
-            json.dumps(hello.labels),
-            json.dumps(hello.functions),
-            NODE_LEASE_SECONDS,
-            hello.home,
-        )
 
     def _open_for_work(self, session: Session, owned: dict[Key, Row]) -> list[Key]:
         """Offers the node's room, less what it already runs; answers what it must stop. Decides without waiting."""
@@ -402,6 +392,7 @@ class Leader:
         match message:
             case Ended():
                 await self._files.keep_artifacts(self.books, session.node, message.endings)
+                await self.steering.keep_last(session.node, message.endings)
                 self._end(session, message)
             case Windows():
                 self._resize(session, message.windows)
@@ -418,6 +409,10 @@ class Leader:
                 await self.steering.stand(session.node, message.keys)
             case Thawed():
                 await self.steering.went_on(session.node, message.keys)
+            case Stays():
+                await self.steering.stays(session.node, message.keys, message.why)
+            case Checkpointed():
+                await self.steering.keep(session.node, message)
             case Returned():
                 await self._take_back(session, message.keys)
             case Fetch():
@@ -431,7 +426,7 @@ class Leader:
         mine = self.books.strike(self.planner, [(e.tenant, e.task, e.attempt) for e in message.endings], session.node)
         endings = [sound(e) for e, holding in zip(message.endings, mine, strict=True) if holding is not None]
         self.upkeep.note(session.node, message.endings, mine)
-        endings = self.upkeep.retold(session.node, endings)
+        endings = self.steering.retold(self.upkeep.retold(session.node, endings))
         self.endings.add(endings, session, message.sequence)
         if self.steering.standing:
             self.steering.let_go_on(session.node)

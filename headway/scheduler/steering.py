@@ -8,8 +8,9 @@ order is made from the database, and made again until the database says that it 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
 import structlog
 
 from headway.core.feedback import deserves
@@ -25,7 +26,20 @@ from headway.scheduler.refill import Refill
 from headway.scheduler.sessions import Session
 from headway.store.database import Row
 from headway.store.steering import Changed, SteeringStore
-from headway.wire import Bounds, Change, Freeze, FromLeader, Hello, Key, Kill, Thaw
+from headway.wire import (
+    Bounds,
+    Change,
+    Checkpointed,
+    Ending,
+    Freeze,
+    FromLeader,
+    Hello,
+    Key,
+    Kill,
+    Leave,
+    Outcome,
+    Thaw,
+)
 
 LOOK_SECONDS = 1.0
 """How soon is found what another process changed."""
@@ -96,8 +110,10 @@ class Steering:
             self._wake()
         self._whys = {key: why for key, why in self._whys.items() if self._books.feedback.run(key.task) is not None}
         self._free_to_go.clear()
-        for key, node, state in await self._store.ordered():
+        for key, node, state, leaves in await self._store.ordered():
             match state:
+                case State.PAUSING | State.HELD if leaves:
+                    self._say(node, Leave([key], must=False))
                 case State.CANCELLING:
                     self._say(node, Kill([key]))
                 case State.PAUSING:
@@ -118,7 +134,32 @@ class Steering:
         """Pauses attempts for others, as the brain decided."""
         for order in orders:
             self._whys[order.key] = order.decision.message
-            self._say(order.node, Freeze([order.key]))
+            leaves = order.decision.how == "checkpoint"
+            self._say(order.node, Leave([order.key], must=False) if leaves else Freeze([order.key]))
+
+    async def stays(self, node: int, keys: list[Key], why: str) -> None:
+        """A node says that attempts do not leave: who was to pause for that stands still instead."""
+        mine = [key for key in keys if self._books.holding(node, *key) is not None]
+        for key in mine:
+            self._whys.pop(key, None)
+            if await self._store.stays(key):
+                _log.info("attempt_stays", task=key.task, why=why)
+                self.soon()
+            run = self._books.feedback.run(key.task)
+            if run is not None:  # it may be asked again
+                run.is_leaving = False
+
+    def retold(self, endings: list[Ending]) -> list[Ending]:
+        """Endings as they are to be told: who left for others says for whom."""
+        if not self._whys:
+            return endings
+        return [self._retold(ending) for ending in endings]
+
+    def _retold(self, ending: Ending) -> Ending:
+        why = self._whys.pop(Key(ending.tenant, ending.task, ending.attempt), None)
+        if why is None or ending.outcome != Outcome.YIELDED:
+            return ending
+        return msgspec.structs.replace(ending, code="preempted", message=why)
 
     async def stand(self, node: int, keys: list[Key]) -> None:
         """A node says that attempts stand still."""
@@ -135,6 +176,21 @@ class Steering:
                 self.frozen += 1
                 self._free_to_go[key] = node
         self._wake()
+
+    async def keep(self, node: int, said: Checkpointed) -> None:
+        """What another attempt would begin from; who is to be paused is judged by what it would lose."""
+        key = Key(said.tenant, said.task, said.attempt)
+        if self._books.holding(node, *key) is None or not await self._store.keep_checkpoint(key, said.digest):
+            return
+        run = self._books.feedback.run(key.task)
+        if run is not None:
+            run.checkpoint_at = self._now()
+
+    async def keep_last(self, node: int, endings: Sequence[Ending]) -> None:
+        """What those wrote that left, before their ends are told."""
+        for one in endings:
+            if one.checkpoint is not None:
+                await self.keep(node, Checkpointed(one.tenant, one.task, one.attempt, one.checkpoint))
 
     async def settle(self, hello: Hello, owned: Mapping[Key, Row]) -> None:
         """A node is back: what it says of who stands still holds."""

@@ -174,9 +174,10 @@ def change(task_id: str, **said: object) -> Conversation[TaskRecord]:
     return records.task((yield from ask(Request("PATCH", _path(task_id), _encode(said), repeatable=True))))
 
 
-def pause(task_id: str) -> Conversation[TaskRecord]:
-    """Keeps a task from starting, or has it stand still where it runs."""
-    return records.task((yield from ask(Request("POST", _path(task_id) + ":pause", repeatable=True))))
+def pause(task_id: str, release: bool = False) -> Conversation[TaskRecord]:
+    """Keeps a task from starting, or has it stand still where it runs; with `release` write a checkpoint and leave."""
+    path = _path(task_id) + ":pause" + ("?release=1" if release else "")
+    return records.task((yield from ask(Request("POST", path, repeatable=True))))
 
 
 def resume(task_id: str) -> Conversation[TaskRecord]:

@@ -57,9 +57,11 @@ class Handle(Generic[R]):
         """
         self._app.client.change(self.id, **said)
 
-    def pause(self) -> None:
-        """Keeps the task from starting, or has it stand still where it runs; raises Conflict when it has finished."""
-        self._app.client.pause(self.id)
+    def pause(self, release: bool = False) -> None:
+        """Keeps the task from starting, or has it stand still where it runs, or with `release` write a checkpoint and
+        leave its node; raises Conflict when it has finished.
+        """
+        self._app.client.pause(self.id, release)
 
     def resume(self) -> None:
         """Lets it take part again, or go on where it stands; raises Conflict when it has finished."""

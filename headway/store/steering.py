@@ -38,6 +38,8 @@ class Ordered(NamedTuple):
     key: Key
     node: int
     state: State
+    leaves: bool
+    """Whether it is to leave its node, not to stand still there."""
 
 
 class SteeringStore:
@@ -83,9 +85,9 @@ class SteeringStore:
             [change.task.start_by for change in changes],
         )
 
-    async def pause(self, tenant: int, task: int, why: str) -> State | None:
-        """Pauses a task; None when there is nothing to pause."""
-        row = await self._database.fetchrow(_SQL["pause"], self._pool, tenant, task, why)
+    async def pause(self, tenant: int, task: int, why: str, *, leaves: bool = False) -> State | None:
+        """Pauses a task, on its node or so that it leaves it; None when there is nothing to pause."""
+        row = await self._database.fetchrow(_SQL["pause"], self._pool, tenant, task, why, leaves)
         return None if row is None else State(row["state"])
 
     async def resume(self, tenant: int, task: int, why: str) -> State | None:
@@ -128,10 +130,16 @@ class SteeringStore:
         row = await self._database.fetchrow(_SQL["keep_checkpoint"], self._pool, *key, checkpoint)
         return row is not None
 
+    async def stays(self, key: Key) -> bool:
+        """Notes that an attempt that was to leave its node does not; False when it was not to."""
+        return await self._database.fetchrow(_SQL["stays"], self._pool, *key) is not None
+
     async def ordered(self) -> list[Ordered]:
         """What is being cancelled, and what stands still or shall."""
         rows = await self._database.fetch(_SQL["ordered"], self._pool, ORDERED_MAX)
-        return [Ordered(Key(r["tenant"], r["id"], r["attempt"]), r["node"], State(r["state"])) for r in rows]
+        return [
+            Ordered(Key(r["tenant"], r["id"], r["attempt"]), r["node"], State(r["state"]), r["leaves"]) for r in rows
+        ]
 
 
 def _columns(keys: Sequence[Key]) -> tuple[list[int], list[int], list[int]]:

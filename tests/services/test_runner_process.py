@@ -128,7 +128,7 @@ async def test_a_fault_of_the_agent_ends_the_attempt_and_frees_its_room(
         raise LookupError("a\0b\ud800")
 
     async with a_leader() as leader, an_agent(leader, tmp_path / "n1", cpu=100):
-        module = "spawn" if where == "find" else "process"
+        module = {"find": "spawn", "reap_group": "burial"}.get(where, "process")
         with monkeypatch.context() as broken:
             broken.setattr(f"headway.agent.runners.{module}.{where}", faulty)
             ending = await leader.run_one(a_shell("echo 1"))

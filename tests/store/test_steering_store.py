@@ -97,7 +97,13 @@ async def test_an_event_is_not_shown_while_an_earlier_one_may_still_come(shop: S
 
 async def test_a_task_that_gave_way_has_the_rest_of_its_cap_left_and_its_checkpoint(shop: Shop):
     task = await shop.task(State.RUNNING)
-    assert await shop.steering.keep_checkpoint(Key(TENANT, task, 1), "sha256:abc")
+    assert not await shop.steering.keep_checkpoint(Key(TENANT, task, 1), "sha256:abc"), "there is no such blob"
+    blob = "insert into blob (pool, tenant, digest, size, body) values (1, 1, $1, 1, 'x')"
+    for digest in ("sha256:old", "sha256:abc"):
+        await shop.database.execute(blob, digest)
+        assert await shop.steering.keep_checkpoint(Key(TENANT, task, 1), digest)
+    uses = await shop.database.fetch("select digest from blob_use where id = $1", task)
+    assert [row["digest"] for row in uses] == ["sha256:abc"], "the last one is needed, and no other"
     assert not await shop.steering.keep_checkpoint(Key(TENANT, task, 2), "sha256:of-nobody")
     await shop.steering.give_way([_left(task, ran_ms=20_000)])
     await shop.queue.promote_due(10)
@@ -105,6 +111,8 @@ async def test_a_task_that_gave_way_has_the_rest_of_its_cap_left_and_its_checkpo
     assert (claimed.attempt, claimed.cap_ms, claimed.checkpoint) == (2, 10_000, "sha256:abc")
     (tries,) = (await shop.queue.tries([(TENANT, task)])).values()
     assert (tries.failures, tries.losses) == (0, 0)
+    await shop.queue.finish([an_end(task, attempt=2)])
+    assert await shop.database.fetch("select digest from blob_use where id = $1", task) == []
 
 
 async def test_a_failure_gives_the_next_attempt_its_whole_cap_again(shop: Shop):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import os
 
 import msgspec
 import structlog
@@ -17,6 +18,7 @@ from headway.agent.sandbox.cgroups import Group
 from headway.agent.sandbox.groups import Held
 from headway.agent.sandbox.sandboxed import Cell
 from headway.agent.transfer import TransferFault
+from headway.core.checkpoints import CapWarning, CheckpointRule
 from headway.wire import Assignment, Ending, Key, Outcome
 
 _log = structlog.get_logger("headway.agent.processes")
@@ -41,6 +43,8 @@ class Words(msgspec.Struct, frozen=True):
     bundle: str | None = None
     workdir: str | None = None
     image: str | None = None
+    cap_warning: CapWarning | None = None
+    checkpoint: CheckpointRule | None = None
 
 
 decode = msgspec.json.Decoder(Words).decode
@@ -56,6 +60,7 @@ class Attempt:
         "directory",
         "gpus",
         "held",
+        "is_over",
         "lent",
         "log",
         "pid",
@@ -69,6 +74,7 @@ class Attempt:
         "stop",
         "timer",
         "was_signalled",
+        "was_warned",
         "words",
     )
 
@@ -95,8 +101,17 @@ class Attempt:
         """Since when it stands still."""
         self.was_signalled = False
         """Whether it stands by SIGSTOP."""
+        self.is_over = False
+        """Whether all of it is dead, and only what it left is still to be stored."""
+        self.was_warned = False
+        """Whether it was told that its cap is nearly over."""
         self.stop: Outcome | None = None
         self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def owner(self) -> int:
+        """Whose files are its own."""
+        return self.user if self.user is not None else os.getuid()
 
     @property
     def user(self) -> int | None:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 
+import msgspec
+
 from headway.agent.blobs import Blobs
 from headway.agent.cache import Name
-from headway.agent.runners import artifacts
+from headway.agent.plain import plain
+from headway.agent.runners import artifacts, checkpoints
 from headway.agent.runners.attempt import Attempt, ended, faulty, not_fetched, not_kept
 from headway.agent.transfer import TransferFault
 from headway.files.packing import Changed
@@ -26,7 +29,7 @@ UNPACKED_FILES_MAX = 200_000
 
 def is_here(blobs: Blobs, attempt: Attempt) -> bool:
     """Whether it can start at once; what it needs is lent to it then."""
-    if attempt.words.bundle is not None:
+    if attempt.words.bundle is not None or attempt.words.checkpoint is not None:
         return False
     for name in _wanted(attempt):
         if blobs.lend(name) is None:
@@ -43,10 +46,14 @@ async def load(blobs: Blobs, attempt: Attempt) -> Ending | None:
             attempt.lent.append(name)
         if attempt.words.bundle is not None:
             await _unpack(blobs, attempt, attempt.words.bundle)
+        if attempt.words.checkpoint is not None:
+            at = checkpoints.place(attempt.directory)
+            await checkpoints.restore(blobs, attempt.assignment, at, attempt.user)
     except TransferFault as fault:
         return not_fetched(attempt, fault)
     except Unsafe as fault:
-        return ended(attempt, Outcome.FAILED, "bundle_invalid", f"its bundle cannot be unpacked: {fault}")
+        what = f"its bundle or its checkpoint cannot be unpacked: {fault}"
+        return ended(attempt, Outcome.FAILED, "bundle_invalid", what)
     except OSError as fault:
         message = f"the node could not unpack its bundle: {fault.strerror or fault}; free disk there"
         return ended(attempt, Outcome.LOST, "spawn_failed", message)
@@ -74,9 +81,23 @@ def start_in(attempt: Attempt) -> Ending | None:
     return ended(attempt, Outcome.FAILED, "workdir_missing", f"its bundle has no directory {said}; say another workdir")
 
 
+def is_left(attempt: Attempt, ending: Ending) -> bool:
+    """Whether there is anything to store before its end is told."""
+    return ending.outcome == Outcome.YIELDED or artifacts.are_there(attempt.directory)
+
+
 async def unload(blobs: Blobs, attempt: Attempt, ending: Ending) -> Ending:
     """Stores what it left; its ending, with that."""
-    owner = attempt.user if attempt.user is not None else os.getuid()
+    owner = attempt.owner
+    if ending.outcome == Outcome.YIELDED:
+        try:
+            at = checkpoints.place(attempt.directory)
+            ending = await checkpoints.added(ending, blobs, attempt.key, at, owner)
+        except (TransferFault, Changed, checkpoints.TooLarge, OSError) as fault:
+            what = plain(f"its checkpoint could not be stored: {fault}; it goes on from the one before")
+            ending = msgspec.structs.replace(ending, outcome=Outcome.LOST, code="checkpoint_lost", message=what)
+    if not artifacts.are_there(attempt.directory):
+        return ending
     try:
         return await artifacts.added(ending, blobs, attempt.key, attempt.directory, owner)
     except (TransferFault, Changed, OSError) as fault:

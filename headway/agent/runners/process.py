@@ -23,23 +23,25 @@ from headway.agent.cache import Name
 from headway.agent.leftovers import kill_attempts, kill_group
 from headway.agent.logs import Log
 from headway.agent.outbox import Outbox
-from headway.agent.runners import artifacts, freight, standing
+from headway.agent.runners import freight
 from headway.agent.runners.attempt import Attempt, Standing, decode, ended, faulty, not_started
+from headway.agent.runners.burial import READ_BYTES, drain, reap
 from headway.agent.runners.directories import Directories
+from headway.agent.runners.leaving import Leaving
 from headway.agent.runners.lending import Lending
-from headway.agent.runners.orphans import Orphans, reap_group
+from headway.agent.runners.orphans import Orphans
 from headway.agent.runners.output import output
 from headway.agent.runners.roots import Roots
-from headway.agent.runners.spawn import NotSpawned, Pid
+from headway.agent.runners.spawn import NotSpawned, Pid, opened
 from headway.agent.runners.starting import Starting, Walls
+from headway.agent.runners.timing import Timing
 from headway.agent.runners.verdict import CODES, out_of_memory, verdict, why
 from headway.agent.runners.watcher import Watcher
 from headway.agent.sandbox.cgroups import Usage
 from headway.agent.sandbox.groups import Groups, summed
-from headway.wire import Assignment, Bounds, Ending, Key, Outcome, bounded
+from headway.core.checkpoints import LEFT_EXIT
+from headway.wire import Assignment, Bounds, Ending, Key, Outcome
 
-READ_BYTES = 64 * 1024
-PIPE_BYTES_MAX = 1024 * 1024
 LOG_SECONDS = 0.5
 """How long output may wait for company before it is shipped."""
 ANNOUNCE_SECONDS = 0.02
@@ -86,6 +88,13 @@ class ProcessRunner:
         )
         self._orphans = Orphans(marker, watcher, clock)
         self._marker = marker
+        self._timing = Timing(
+            marker=marker,
+            clock=clock,
+            tell=self._starting.tell,
+            over=lambda attempt: self._stop(attempt, Outcome.CAPPED),
+        )
+        self._leaving = Leaving(blobs=blobs, outbox=outbox, clock=clock, tell=self._starting.tell)
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._attempts: dict[Key, Attempt] = {}
         self._pids: dict[int, Attempt] = {}
@@ -99,7 +108,7 @@ class ProcessRunner:
         """Begins an attempt. Its cap counts from here."""
         attempt = Attempt(assignment, self._clock())
         self._attempts[attempt.key] = attempt
-        self._arm(attempt)
+        self._timing.arm(attempt)
         try:
             self._read(attempt)
         except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
@@ -140,32 +149,52 @@ class ProcessRunner:
     def change(self, said: Mapping[Key, Bounds]) -> None:
         """Lets attempts run longer, or shorter; one that is being stopped stays so."""
         for key in said.keys() & self._attempts.keys():
-            attempt = self._attempts[key]
-            attempt.assignment = bounded(attempt.assignment, said[key])
-            if attempt.stop is None and attempt.stood_at is None:
-                self._arm(attempt)
+            self._timing.change(self._attempts[key], said[key])
 
     def stand(self, key: Key) -> Standing:
         """Has an attempt stand still. One that is being stopped is not kept from its end."""
-        attempt = self._attempts.get(key)
-        if attempt is None or attempt.stop is not None:
-            return Standing.NOT
-        if not attempt.pid:  # its script is on its way
-            self._release(attempt)
-            return Standing.UNBEGUN
-        if attempt.stood_at is None:
-            assert attempt.timer is not None
-            attempt.timer.cancel()
-            standing.stand(attempt, self._marker, self._clock())
+        found = self._steerable(key)
+        if isinstance(found, Standing):
+            return found
+        self._timing.stand(found)
         return Standing.STILL
+
+    def leave(self, key: Key, *, must: bool) -> Standing:
+        """Asks an attempt to leave with a checkpoint; if it does not, and `must`, it is stopped."""
+        found = self._steerable(key)
+        if isinstance(found, Standing):
+            return found
+
+        def stays(why: str) -> None:
+            if must:
+                self._stop(found, Outcome.LOST)
+            else:
+                self._outbox.stays(key, why)
+
+        self._leaving.ask(found, stays)
+        return Standing.STILL
+
+    def say_again(self) -> None:
+        """A new session."""
+        self._leaving.say_again()
+
+    def _steerable(self, key: Key) -> Attempt | Standing:
+        """An attempt that something can be asked of; one that has not begun is given up."""
+        attempt = self._attempts.get(key)
+        if attempt is None or attempt.stop is not None or attempt.is_over:
+            return Standing.NOT
+        if not attempt.pid:  # what it needs is on its way
+            self._release(attempt)
+            self._tidy(attempt)
+            return Standing.UNBEGUN
+        return attempt
 
     def go_on(self, key: Key) -> bool:
         """Has it go on; False for one that does not stand."""
         attempt = self._attempts.get(key)
         if attempt is None or attempt.stood_at is None:
             return False
-        standing.go_on(attempt, self._marker, self._clock())
-        self._arm(attempt)
+        self._timing.go_on(attempt)
         return True
 
     def abandon(self, keys: set[Key] | None = None) -> list[Assignment]:
@@ -233,11 +262,15 @@ class ProcessRunner:
         if attempt.held is not None:
             self._groups.join(attempt.held, pid, self._orphans.children, before)
         self._starting.release(attempt)
-        attempt.pid, attempt.pidfd = pid, _opened(pid)
+        attempt.pid, attempt.pidfd = pid, opened(pid)
         self._pids[pid] = attempt
         self._watcher.watch(attempt.pidfd, lambda: self._exited(attempt))
         self._watcher.watch(attempt.pipe, lambda: self._readable(attempt))
         self._announce_later(attempt)
+        if attempt.words.cap_warning is not None:
+            self._timing.arm(attempt)
+        if attempt.words.checkpoint is not None:
+            self._leaving.began(attempt)
 
     def _argv(self, attempt: Attempt) -> list[str]:
         """What to execute."""
@@ -307,15 +340,6 @@ class ProcessRunner:
         if chunks:
             self._outbox.log(chunks)
 
-    # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _arm(self, attempt: Attempt) -> None:
-        """Sees to its cap."""
-        if attempt.timer is not None:
-            attempt.timer.cancel()
-        left = attempt.assignment.cap_ms / 1000 - attempt.ran(self._clock())
-        attempt.timer = self._loop.call_later(max(left, 0.0), self._stop, attempt, Outcome.CAPPED)
-
     # ── end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _stop(self, attempt: Attempt, reason: Outcome, grace_ms_max: int = GRACE_MS_MAX) -> None:
@@ -326,7 +350,7 @@ class ProcessRunner:
             self._end(attempt, ended(attempt, reason, CODES[reason], why(reason, attempt.assignment.cap_ms)))
             return
         if attempt.stood_at is not None:
-            standing.go_on(attempt, self._marker, self._clock())
+            self._timing.go_on(attempt)
         assert attempt.timer is not None
         attempt.timer.cancel()
         grace_ms = min(attempt.assignment.grace_ms, grace_ms_max)
@@ -368,7 +392,7 @@ class ProcessRunner:
             ending = faulty(attempt, fault)
         if self._attempts.get(attempt.key) is not attempt:  # abandoned meanwhile
             self._tidy(attempt)
-        elif attempt.stop is not Outcome.LOST and artifacts.are_there(attempt.directory):
+        elif attempt.stop is not Outcome.LOST and freight.is_left(attempt, ending):
             attempt.preparing = asyncio.ensure_future(self._collect(attempt, ending))
         else:
             self._end(attempt, ending)
@@ -378,19 +402,21 @@ class ProcessRunner:
         meanwhile, it was stopped."""
         assert attempt.timer is not None
         attempt.timer.cancel()
-        attempt.pid = Pid(0)
+        attempt.pid, attempt.is_over = Pid(0), True
         ran_ms = int(attempt.ran(self._clock()) * 1000)
         ending = await freight.unload(self._blobs, attempt, ending)
         self._end(attempt, msgspec.structs.replace(ending, ran_ms=ran_ms))
 
     def _buried(self, attempt: Attempt) -> Ending:
         status, rusage = self._reap(attempt)
-        self._drain(attempt)
+        drain(attempt)
         usage = self._give_group(attempt)
         outcome, code, message = verdict(status, attempt.stop, attempt.assignment.cap_ms)
         if attempt.stop is None and (wrong := self._starting.wrong(attempt, status)) is not None:
             attempt.log = Log()  # all that was said is bubblewrap's
             return ended(attempt, wrong.outcome, "spawn_failed", wrong.message)
+        if attempt.words.checkpoint is not None and status == LEFT_EXIT and attempt.stop is None:
+            outcome, code, message = Outcome.YIELDED, "checkpointed", "wrote a checkpoint and left"
         if usage is not None and usage.oom_kills and outcome is Outcome.FAILED:
             code, message = "oom", out_of_memory(attempt.assignment.needs)
         if code == "signalled" and status == -signal.SIGKILL and self._clock() >= self.owned_until:
@@ -403,33 +429,14 @@ class ProcessRunner:
         return ended(attempt, outcome, code, message, status, summed(usage, rusage), result)
 
     def _reap(self, attempt: Attempt) -> tuple[int, resource.struct_rusage]:
-        """The exit status. The group is killed first: until its leader is reaped, its number is nobody
-        else's."""
         self._watcher.forget(attempt.pidfd)
-        os.close(attempt.pidfd)
-        kill_group(attempt.pid)
         del self._pids[attempt.pid]
-        _, status, usage = os.wait4(attempt.pid, 0)
-        reap_group(attempt.pid)
-        return os.waitstatus_to_exitcode(status), usage
+        return reap(attempt)
 
     def _give_group(self, attempt: Attempt) -> Usage | None:
         """Kills what is left of an attempt, in whatever session it hid, and says what all of it used."""
         held, attempt.held = attempt.held, None
         return None if held is None else self._groups.give(held)
-
-    def _drain(self, attempt: Attempt) -> None:
-        """Takes what is still in the pipe: no more than a pipe holds, should somebody be left to fill it."""
-        if attempt.pipe < 0:  # abandoned: nobody wants its output
-            return
-        for _ in range(PIPE_BYTES_MAX // READ_BYTES):
-            try:
-                body = os.read(attempt.pipe, READ_BYTES)
-            except BlockingIOError:
-                return
-            if not body:
-                return
-            attempt.log.write(body)
 
     def _end(self, attempt: Attempt, ending: Ending) -> None:
         """Reports an end, the log before it."""
@@ -466,6 +473,7 @@ class ProcessRunner:
     def _release(self, attempt: Attempt) -> None:
         """Gives back what an attempt holds besides its process."""
         del self._attempts[attempt.key]
+        self._leaving.ended(attempt.key)
         assert attempt.timer is not None
         attempt.timer.cancel()
         if attempt.preparing is not None and attempt.preparing is not asyncio.current_task():
@@ -483,13 +491,3 @@ class ProcessRunner:
 
     def _is_live(self, task: int, number: int) -> bool:
         return any(key.task == task and key.attempt == number for key in self._attempts)
-
-
-def _opened(pid: Pid) -> int:
-    """A descriptor of a process just started. One that cannot be watched does not run."""
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        kill_group(pid)
-        os.waitpid(pid, 0)
-        raise

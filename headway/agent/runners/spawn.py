@@ -12,6 +12,7 @@ import signal
 from dataclasses import dataclass
 from typing import NewType
 
+from headway.agent.leftovers import kill_group
 from headway.wire import Outcome
 
 Pid = NewType("Pid", int)
@@ -85,3 +86,13 @@ def _explained(program: str, error: OSError) -> NotSpawned:
             what = f"the node could not start {program}: {error.strerror}; free memory, processes or open files there"
             return NotSpawned(Outcome.LOST, what)
     return NotSpawned(Outcome.FAILED, what)
+
+
+def opened(pid: Pid) -> int:
+    """A descriptor of a process just started. One that cannot be watched does not run."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        kill_group(pid)
+        os.waitpid(pid, 0)
+        raise

@@ -14,11 +14,13 @@ from headway.agent.gpus import devices
 from headway.agent.leftovers import MARKER
 from headway.agent.runners import scripts
 from headway.agent.runners.attempt import Attempt
+from headway.agent.runners.checkpoints import place
 from headway.agent.runners.directories import Directories, artifacts_of
 from headway.agent.runners.lending import Lending
 from headway.agent.runners.output import OUTPUT
 from headway.agent.runners.spawn import DEFAULT_PATH, NotSpawned, Pid, spawn
 from headway.agent.sandbox.containers import Containers
+from headway.agent.sandbox.groups import children_of
 from headway.agent.sandbox.hostile import Hostile, HostileCell
 from headway.agent.sandbox.sandboxed import SCRIPT, Sandbox
 from headway.agent.sandbox.view import ARTIFACTS, WORKSPACE
@@ -180,6 +182,18 @@ class Starting:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(attempt.pid, signal.SIGTERM)
 
+    def tell(self, attempt: Attempt, number: signal.Signals) -> None:
+        """A signal to its first process, and to no other."""
+        if isinstance(attempt.cell, HostileCell) and self._hostile is not None:
+            self._hostile.tells(attempt.cell, number)
+            return
+        pids = [attempt.pid]
+        if attempt.cell is not None and self._sandbox is not None:
+            pids = [first for init in children_of(attempt.pid) for first in children_of(init)[:1]]
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
     def wrong(self, attempt: Attempt, status: int) -> NotSpawned | None:
         """Why it never began although it was spawned; None when it did."""
         if attempt.cell is None or self._sandbox is None:
@@ -226,6 +240,7 @@ class Starting:
             "HEADWAY_OUTPUT": f"{directory}/{OUTPUT}",
             "HEADWAY_ARTIFACTS": artifacts,
             "HEADWAY_TMP": directory,
+            **({"HEADWAY_CHECKPOINT_DIR": place(directory)} if attempt.words.checkpoint is not None else {}),
             **self._lending.variables(attempt),
         }
 

@@ -12,6 +12,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,6 +119,11 @@ class Hostile:
         """Tells a task politely to end; in a thread, for it is a program that has to be run."""
         asyncio.get_running_loop().run_in_executor(None, self._kill, self._words(cell), cell.name)
 
+    def tells(self, cell: HostileCell, number: signal.Signals) -> None:
+        """A signal to its first process; in a thread, too."""
+        name = number.name.removeprefix("SIG")
+        asyncio.get_running_loop().run_in_executor(None, self._kill, self._words(cell), cell.name, name)
+
     def wrong(self, cell: HostileCell, status: int) -> NotSpawned | None:
         """Why a task did not begin although runsc did; None when it ran. The log is not the task's to write."""
         if status != FAILED_STATUS:
@@ -143,9 +149,9 @@ class Hostile:
             "--ignore-cgroups", "--overlay2=root:memory", "--log", f"{cell.bundle}/log",
         ]  # fmt: skip
 
-    def _kill(self, words: list[str], name: str) -> None:
+    def _kill(self, words: list[str], name: str, number: str = "TERM") -> None:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            words = [*words, "kill", name, "TERM"]
+            words = [*words, "kill", name, number]
             subprocess.run(words, env={}, capture_output=True, timeout=KILL_SECONDS, check=False)
 
     def _show(self, cell: HostileCell, script: str | None) -> None:

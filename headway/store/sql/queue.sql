@@ -86,7 +86,12 @@ with said as materialized (
     delete from queue q using said
     where q.pool = any(array[said.pool]) and q.tenant = said.tenant and q.id = said.id
       and q.attempt = said.attempt and q.state + 0 >= 2
-    returning q.state, q.node, said.*
+    returning q.state, q.node, q.checkpoint, said.*
+), begun_from as materialized (
+    select tenant, id, checkpoint from gone where checkpoint is not null
+), needed_no_more as (
+    delete from blob_use u using begun_from
+    where u.pool = $1 and u.tenant = begun_from.tenant and u.digest = begun_from.checkpoint and u.id = begun_from.id
 ), ended as (
     insert into attempt (pool, tenant, id, attempt, outcome, status, node, exit_code, log_bytes, started_at, finished_at,
                          code, message, result, usage, tail)
@@ -120,7 +125,7 @@ with said as materialized (
 ), again as (
     update queue q
     set state = case when mine.state in (6, 7) then -1 else 0 end, node = null, epoch = null, claimed_at = null,
-        started_at = null, used_ms = 0, failures = q.failures + mine.failure, losses = q.losses + 1 - mine.failure,
+        started_at = null, leaves = false, used_ms = 0, failures = q.failures + mine.failure, losses = q.losses + 1 - mine.failure,
         eligible_at = clock_now() + mine.delay_ms * interval '1 millisecond',
         start_by = clock_now() + mine.delay_ms * interval '1 millisecond' + (q.start_by - q.eligible_at)
     from mine
@@ -159,7 +164,12 @@ with wanted as materialized (
 ), waiting as (
     delete from queue q using found
     where q.pool = any(array[found.pool]) and q.tenant = found.tenant and q.id = found.id and found.state in (-1, 0, 1)
-    returning q.id
+    returning q.id, q.checkpoint
+), begun_from as materialized (
+    select id, checkpoint from waiting where checkpoint is not null
+), needed_no_more as (
+    delete from blob_use u using begun_from
+    where u.pool = $1 and u.tenant = $2 and u.digest = begun_from.checkpoint and u.id = begun_from.id
 ), outcome as (
     insert into attempt (pool, tenant, id, attempt, outcome, status, finished_at, code, message)
     select $1, $2, id, 0, 3, 4, clock_now(), 'cancelled', 'cancelled while it waited' from waiting

@@ -48,21 +48,24 @@ where q.pool = any(array[heeded.pool]) and q.tenant = heeded.tenant and q.id = h
   and q.execution_cap_ms = heeded.cap_ms and extract(epoch from q.start_by)::float8 = heeded.start_by
 
 -- name: pause
--- What waits takes no part any more; what a node owns is to stand still there, and its leader sees to it.
+-- What waits takes no part any more; what a node owns is to stand still there, or ($5) to leave it with a checkpoint, and
+-- its leader sees to it.
 with found as materialized (
     select pool, tenant, id, state, attempt, node, epoch, claimed_at from queue
     where pool = $1 and tenant = $2 and id = $3 for update
 ), paused as (
     update queue q
-    set state = case when found.state in (0, 1) then -1 when found.state = 5 then 7 else 6 end, attempt = found.attempt,
+    set state = case when found.state in (0, 1) then -1 when found.state in (5, 7) then 7 else 6 end,
+        leaves = $5::boolean and found.state > 1, attempt = found.attempt,
         node = found.node, epoch = found.epoch, claimed_at = found.claimed_at
     from found
-    where q.pool = found.pool and q.tenant = found.tenant and q.id = found.id and found.state in (0, 1, 2, 3, 5)
-    returning q.tenant, q.id, q.attempt, q.node, q.state
+    where q.pool = found.pool and q.tenant = found.tenant and q.id = found.id
+      and (found.state in (0, 1, 2, 3, 5) or ($5 and found.state in (6, 7)))
+    returning q.tenant, q.id, q.attempt, q.node, q.state, found.state as before
 ), told as (
     insert into event (pool, tenant, id, kind, attempt, code, message)
     select $1, tenant, id, 'paused', attempt, 'paused', $4
-    from paused where state <> 6
+    from paused where state <> 6 and before <> 7
 )
 select id, state from paused
 
@@ -73,7 +76,7 @@ with found as materialized (
     where pool = $1 and tenant = $2 and id = $3 for update
 ), resumed as (
     update queue q
-    set state = case found.state when -1 then 0 when 6 then 3 else 5 end, attempt = found.attempt,
+    set state = case found.state when -1 then 0 when 6 then 3 else 5 end, leaves = false, attempt = found.attempt,
         node = found.node, epoch = found.epoch, claimed_at = found.claimed_at,
         eligible_at = case when found.state = -1 then greatest(found.eligible_at, clock_now()) else q.eligible_at end,
         start_by = case when found.state = -1
@@ -154,7 +157,7 @@ with said as materialized (
 ), again as (
     update queue q
     set state = case when mine.state in (6, 7) then -1 else 0 end, node = null, epoch = null, claimed_at = null,
-        started_at = null, used_ms = q.used_ms + mine.ran_ms, pauses = least(q.pauses + 1, 32767),
+        started_at = null, leaves = false, used_ms = q.used_ms + mine.ran_ms, pauses = least(q.pauses + 1, 32767),
         eligible_at = clock_now(), start_by = clock_now() + (q.start_by - q.eligible_at)
     from mine
     where q.pool = any(array[mine.pool]) and q.tenant = mine.tenant and q.id = mine.id
@@ -184,12 +187,33 @@ with said as materialized (
 select tenant, id, attempt, status from ended
 
 -- name: keep_checkpoint
--- What the next attempt begins from, said by the attempt that still owns the task.
-update queue set checkpoint = $5
-where pool = $1 and tenant = $2 and id = $3 and attempt = $4 and state + 0 >= 2
-returning id
+-- What the next attempt begins from, said by the attempt that still owns the task; its blob is there, and is needed now
+-- in place of the last one.
+with owner as materialized (
+    select pool, tenant, id, checkpoint as before from queue
+    where pool = $1 and tenant = $2 and id = $3 and attempt = $4 and state + 0 >= 2 for update
+), found as (
+    update blob b set used_at = clock_now() from owner
+    where b.pool = owner.pool and b.tenant = owner.tenant and b.digest = $5
+    returning b.digest
+), noted as (
+    insert into blob_use (pool, tenant, digest, id) select $1, $2, digest, $3 from found on conflict do nothing
+), released as (
+    delete from blob_use u using owner, found
+    where u.pool = owner.pool and u.tenant = owner.tenant and u.digest = owner.before and u.digest <> found.digest
+      and u.id = owner.id
+)
+update queue q set checkpoint = found.digest from owner, found
+where q.pool = owner.pool and q.tenant = owner.tenant and q.id = owner.id
+returning q.id
+
+-- name: stays
+-- An attempt that was to leave its node does not.
+update queue set leaves = false where pool = $1 and tenant = $2 and id = $3 and attempt = $4 and leaves
+returning state
 
 -- name: ordered
--- What a node owns and was told, or is to be told, something about: it is being cancelled, or stands still or shall.
-select tenant, id, attempt, node, state from queue
+-- What a node owns and was told, or is to be told, something about: it is being cancelled, or stands still or shall, or
+-- is to leave.
+select tenant, id, attempt, node, state, leaves from queue
 where pool = $1 and state >= 4 order by tenant, id limit $2

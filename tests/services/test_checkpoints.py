@@ -1,0 +1,230 @@
+"""Checkpoints: asked for, written, stored, and there again for the next attempt; and the warning before the cap."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from headway.agent.agent import Agent, AgentSettings
+from headway.core.policy import Policy
+from headway.core.task import Spec, Submission, Tier, admit
+from headway.scheduler import policies
+from headway.wire import Outcome
+from tests.services.agent_leader import a_leader, an_agent, an_assignment, key_of
+from tests.services.serving import NODE_KEY, Serving, a_server
+
+SECONDS = 30
+# Counts on from where the last attempt left off; leaves when asked to; and is through at 1000.
+WORK = """
+import os, signal, sys, time
+place = os.environ["HEADWAY_CHECKPOINT_DIR"]
+file = os.path.join(place, "state")
+begun = at = int(open(file).read()) if os.path.exists(file) else 0
+print("begins at", begun, flush=True)
+asked = []
+signal.signal(signal.SIGUSR2, lambda *_: asked.append(1))
+until = int(sys.argv[1])
+while at < until:
+    at += 1
+    time.sleep(0.01)
+    if asked:
+        open(file, "w").write(str(at))
+        sys.exit(85)
+    if len(sys.argv) > 2 and at == int(sys.argv[2]) and not begun:
+        open(file, "w").write(str(at))
+        open(os.path.join(place, ".ready"), "w").close()
+        while os.path.exists(os.path.join(place, ".ready")): time.sleep(0.01)
+        print("stored", flush=True)
+        time.sleep(60)
+print("through at", at, flush=True)
+"""
+
+
+@asynccontextmanager
+async def a_node(serving: Serving, directory: Path, name: str) -> AsyncIterator[None]:
+    """A real agent of a real server."""
+    settings = AgentSettings(
+        url=serving.url, key=NODE_KEY, node=name, data_dir=directory / name, kinds=frozenset({"command", "script"}),
+        capacity={"cpu": 1000, "memory": 2**30},
+    )  # fmt: skip
+    running = asyncio.create_task(Agent(settings).run())
+    try:
+        yield
+    finally:
+        running.cancel()
+        async with asyncio.timeout(SECONDS):
+            await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.fixture
+async def serving(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Serving]:
+    """A pool that pauses sooner than any operator would want."""
+    hasty = partial(Policy, least_run_seconds=0.1, preempt_after_seconds=0.1)
+    monkeypatch.setattr(policies, "Policy", hasty)
+    async with a_server(database_url, tmp_path) as serving:
+        yield serving
+
+
+async def a_task(serving: Serving, *argv: str, **said: object) -> str:
+    body = {
+        "command": [sys.executable, "-I", "-S", "-c", *argv], "profile": "trusted", "checkpoint": {},
+        "resources": {"cpu": 1, "memory": "64Mi"}, **said,
+    }  # fmt: skip
+    answer = await serving.http.post("/v1/tasks", json=body)
+    assert answer.status_code == 201, answer.text
+    return answer.json()["id"]
+
+
+async def until(serving: Serving, task: str, code: str) -> dict[str, Any]:
+    async with asyncio.timeout(SECONDS):
+        while (found := (await serving.http.get(f"/v1/tasks/{task}")).json())["reason"]["code"] != code:
+            await asyncio.sleep(0.02)
+    return found
+
+
+async def log(serving: Serving, task: str, attempt: int) -> str:
+    return (await serving.http.get(f"/v1/tasks/{task}/logs", params={"attempt": attempt})).text
+
+
+async def says(serving: Serving, task: str, attempt: int, words: str) -> None:
+    async with asyncio.timeout(SECONDS):
+        while words not in await log(serving, task, attempt):
+            await asyncio.sleep(0.02)
+
+
+def begun_at(text: str) -> int:
+    return int(text.split("begins at ")[1].split()[0])
+
+
+async def test_released_it_goes_on_elsewhere_from_where_it_left_off(serving: Serving, tmp_path: Path):
+    task = await a_task(serving, WORK, "120")
+    async with a_node(serving, tmp_path, "one"):
+        await says(serving, task, 1, "begins at 0")
+        answer = await serving.http.post(f"/v1/tasks/{task}:pause", params={"release": "1"})
+        assert answer.status_code == 200, answer.text
+        waits = await until(serving, task, "paused")
+        assert (waits["status"], waits["attempt"]) == ("waiting", 1)
+    async with a_node(serving, tmp_path, "two"):
+        await serving.http.post(f"/v1/tasks/{task}:resume")
+        done = await until(serving, task, "done")
+        assert (done["node"], done["attempt"]) == ("two", 2)
+    assert begun_at(await log(serving, task, 2)) > 0
+    (first, _) = (await serving.http.get(f"/v1/tasks/{task}/attempts")).json()["items"]
+    assert (first["outcome"], first["exit_code"], first["code"]) == ("yielded", 85, "checkpointed")
+    events = (await serving.http.get("/v1/events", params={"task": task})).json()["items"]
+    assert [one["kind"] for one in events] == ["paused", "resumed"]
+
+
+async def test_what_was_stored_while_it_ran_is_there_when_its_node_was_lost(serving: Serving, tmp_path: Path):
+    task = await a_task(serving, WORK, "40", "30", retry={"max_attempts": 1})
+    async with a_node(serving, tmp_path, "one"):
+        await says(serving, task, 1, "stored")
+    async with a_node(serving, tmp_path, "two"):
+        await until(serving, task, "done")
+    assert begun_at(await log(serving, task, 2)) == 30
+
+
+async def test_it_leaves_for_an_urgent_task_and_says_for_what(serving: Serving, tmp_path: Path):
+    """Frozen it would keep the memory that the other one needs."""
+    memory = {"cpu": 1, "memory": "900Mi"}
+    task = await a_task(serving, WORK, "250", preemptible=True, resources=memory)
+    async with a_node(serving, tmp_path, "one"):
+        await says(serving, task, 1, "begins at 0")
+        urgent = await a_task(serving, "print(1)", resources=memory, delay_tolerance=0.1)
+        await until(serving, urgent, "done")
+        await until(serving, task, "done")
+    assert begun_at(await log(serving, task, 2)) > 0
+    events = (await serving.http.get("/v1/events", params={"task": task})).json()["items"]
+    assert [one["kind"] for one in events] == ["preempted"]
+    assert "urgent work that found no room" in events[0]["message"]
+
+
+async def test_a_drained_node_asks_before_it_stops(serving: Serving, tmp_path: Path):
+    task = await a_task(serving, WORK, "250")
+    async with a_node(serving, tmp_path, "one"):
+        await says(serving, task, 1, "begins at 0")
+        async with a_node(serving, tmp_path, "two"):
+            await serving.http.post("/v1/nodes/one:drain", json={"deadline": 0})
+            done = await until(serving, task, "done")
+            assert done["node"] == "two"
+    assert begun_at(await log(serving, task, 2)) > 0
+
+
+async def test_who_does_not_leave_in_time_stands_still_instead(serving: Serving, tmp_path: Path):
+    deaf = "import signal, time; signal.signal(signal.SIGUSR2, signal.SIG_IGN); print('begins at 0', flush=True)\n"
+    task = await a_task(serving, deaf + "time.sleep(60)", checkpoint={"grace": "300ms"})
+    async with a_node(serving, tmp_path, "one"):
+        await says(serving, task, 1, "begins at 0")
+        await serving.http.post(f"/v1/tasks/{task}:pause", params={"release": "1"})
+        held = await until(serving, task, "paused")
+        assert (held["status"], held["attempt"]) == ("running", 1)
+        await serving.http.post(f"/v1/tasks/{task}:cancel")
+        await until(serving, task, "cancelled")
+
+
+async def test_one_that_stands_can_be_made_to_leave(serving: Serving, tmp_path: Path):
+    task = await a_task(serving, WORK, "200")
+    async with a_node(serving, tmp_path, "one"):
+        await says(serving, task, 1, "begins at 0")
+        await serving.http.post(f"/v1/tasks/{task}:pause")
+        assert (await until(serving, task, "paused"))["status"] == "running"
+        await serving.http.post(f"/v1/tasks/{task}:pause", params={"release": "1"})
+        async with asyncio.timeout(SECONDS):
+            while (await serving.http.get(f"/v1/tasks/{task}")).json()["status"] != "waiting":
+                await asyncio.sleep(0.02)
+        await serving.http.post(f"/v1/tasks/{task}:cancel")
+
+
+async def test_what_writes_no_checkpoints_cannot_be_released(serving: Serving):
+    task = await a_task(serving, "pass", checkpoint=None)
+    answer = await serving.http.post(f"/v1/tasks/{task}:pause", params={"release": "1"})
+    assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, "release")
+    answer = await serving.http.post(f"/v1/tasks/{task}:pause", params={"release": "perhaps"})
+    assert answer.status_code == 422
+
+
+# ── on the node alone ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_the_status_means_nothing_to_who_writes_no_checkpoints(tmp_path: Path):
+    async with a_leader() as leader, an_agent(leader, tmp_path / "n1"):
+        ending = await leader.run_one(an_assignment("command", Spec(command=["/bin/sh", "-c", "exit 85"])))
+        assert (ending.outcome, ending.exit_code) == (Outcome.FAILED, 85)
+
+
+async def test_a_process_is_warned_before_its_cap_and_nobody_of_it_dies_of_that(tmp_path: Path):
+    line = "trap 'echo warned' USR1; sleep 61 & child=$!; while :; do wait $child || kill -0 $child && echo alive; done"
+    said = {"command": ["/bin/bash", "-c", line], "cap_warning": {"before": "400ms"}, "resources": {"cpu": 0.1}}
+    admitted = admit(msgspec.convert(said, Submission), {"basic": Tier("basic", {"cpu": 100}, 5000, 5000)})
+    assert not isinstance(admitted, list), admitted
+    async with a_leader() as leader, an_agent(leader, tmp_path / "n1"):
+        task = an_assignment("command", Spec(), cap_ms=700, grace_ms=100)
+        task = msgspec.structs.replace(task, spec=admitted.spec)
+        ending = await leader.run_one(task)
+        assert ending.code == "cap_exceeded"
+        assert leader.log(task).startswith(b"warned\nalive\n")
+        assert ending.ran_ms >= 700
+        assert leader.ending(key_of(task)) is not None
+
+
+@pytest.mark.parametrize(
+    ("said", "path"),
+    [
+        ({"cap_warning": {"before": "soon"}}, "cap_warning.before"),
+        ({"checkpoint": {"grace": "2h"}}, "checkpoint.grace"),
+        ({"checkpoint": {"signal": "SIGUSR1"}, "cap_warning": {}}, "checkpoint.signal"),
+    ],
+)
+def test_rules_that_make_no_sense_are_refused(said: dict[str, Any], path: str):
+    submission = msgspec.convert({"command": ["true"], **said}, Submission)
+    wrong = admit(submission, {"basic": Tier("basic", {}, 5000, 5000)})
+    assert isinstance(wrong, list)
+    assert [one.path for one in wrong] == [path]
