@@ -67,6 +67,7 @@ class Histogram:
             seen += count
             part = seen / self.count if self.count else 0.0
             if count and (part - told >= 1 / points or part == 1.0 or part >= 0.99):
-                found.append((((2.0 ** ((place + 1) / PER_DOUBLING)) - 1.0) * UNIT if place else 0.0, part))
+                edge = ((2.0 ** ((place + 1) / PER_DOUBLING)) - 1.0) * UNIT if place else 0.0
+                found.append((min(edge, self.most), part))  # a bucket reaches beyond the last value in it
                 told = part
         return found
