@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import cycle
 from typing import Literal
 
 Job = Literal["noop", "stamp", "true"]
@@ -12,22 +13,34 @@ Form = Literal["array", "lines"]
 _MEDIA = {"array": "application/json", "lines": "application/x-ndjson"}
 
 
-def single(job: Job, number: int) -> bytes:
-    """The body of one submission."""
+TIERS = ("basic", "regular", "premium")
+KEYS = 8
+
+
+def single(job: Job, number: int, *, limited: bool = False) -> bytes:
+    """The body of one submission; a limited one is of one tier of several, and holds a key."""
     if job == "true":
         return b'{"command":["/bin/true"]}'
-    return json.dumps({"function": f"bench.jobs:{job}", "args": [number]}, separators=(",", ":")).encode()
+    said: dict[str, object] = {"function": f"bench.jobs:{job}", "args": [number]}
+    if limited:
+        said["tier"] = TIERS[number % len(TIERS)]
+        said["concurrency"] = [{"key": f"customer-{number % KEYS}", "limit": 100_000}]
+    return json.dumps(said, separators=(",", ":")).encode()
 
 
-def requests(key: str, job: Job, numbers: range, size: int, form: Form) -> Iterator[bytes]:
-    """Whole HTTP requests that submit all `numbers`, `size` tasks each."""
+def requests(
+    keys: Sequence[str], job: Job, numbers: range, size: int, form: Form, *, limited: bool = False
+) -> Iterator[bytes]:
+    """Whole HTTP requests that submit all `numbers`, `size` tasks each, with the keys in turn."""
+    turns = cycle(keys)
     if size == 1:
         for number in numbers:
-            yield request(key, "/v1/tasks", "application/json", single(job, number))
+            yield request(next(turns), "/v1/tasks", "application/json", single(job, number, limited=limited))
         return
     for low in range(numbers.start, numbers.stop, size):
         part = range(low, min(low + size, numbers.stop))
-        yield request(key, "/v1/tasks:batch", _MEDIA[form], _joined((single(job, n) for n in part), form))
+        body = _joined((single(job, n, limited=limited) for n in part), form)
+        yield request(next(turns), "/v1/tasks:batch", _MEDIA[form], body)
 
 
 def request(key: str, path: str, media: str, body: bytes) -> bytes:

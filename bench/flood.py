@@ -65,7 +65,8 @@ async def flood(said: argparse.Namespace) -> dict[str, object]:
     """Submits everything; how long it took and what each call took."""
     host, port = os.environ["HEADWAY_URL"].removeprefix("http://").split(":")
     numbers = range(said.count)
-    left = deque(bodies.requests(os.environ["HEADWAY_KEY"], said.job, numbers, said.size, said.form))
+    keys = os.environ["HEADWAY_KEY"].split(",")
+    left = deque(bodies.requests(keys, said.job, numbers, said.size, said.form, limited=said.limited))
     loop = asyncio.get_running_loop()
     lines: list[Line] = []
     overs: list[asyncio.Future[None]] = []
@@ -93,6 +94,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=1)
     parser.add_argument("--form", choices=("array", "lines"), default="array")
     parser.add_argument("--connections", type=int, default=4)
+    parser.add_argument("--limited", action="store_true", help="several tiers, and a concurrency key in every task")
     print(json.dumps(uvloop.run(flood(parser.parse_args()))))
 
 

@@ -65,11 +65,13 @@ class Flooded(NamedTuple):
 
 
 def flood(
-    one: Dev, count: int, *, size: int = 1, connections: int = 4, job: bodies.Job = "noop", form: bodies.Form = "array"
-) -> Flooded:
+    one: Dev, count: int, *, size: int = 1, connections: int = 4, job: bodies.Job = "noop", form: bodies.Form = "array",
+    limited: bool = False,
+) -> Flooded:  # fmt: skip
     """Submits from a client process of its own; returns when all is durable."""
     words = [sys.executable, "-m", "bench.flood", "--job", job, "--count", str(count), "--size", str(size)]
     words += ["--form", form, "--connections", str(connections)]
+    words += ["--limited"] if limited else []
     said = json.loads(programs.finished(words, SUBMIT_SECONDS, one.client_env))
     return Flooded(count / said["seconds"], said["calls"], said["client_cpu"] / said["seconds"])
 

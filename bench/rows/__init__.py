@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from bench.contest import Row
-from bench.rows import backlog, brain, bulk, drain, idle, latency, processes, single
+from bench.rows import backlog, brain, bulk, drain, idle, latency, policy, processes, single
 from bench.stage import Stage
 
 ROWS: Mapping[str, Callable[[Stage], Row]] = {
@@ -15,6 +15,7 @@ ROWS: Mapping[str, Callable[[Stage], Row]] = {
     "single1": single.row_of_one,
     "latency": latency.row,
     "brain": brain.row,
+    "policy": policy.row,
     "processes": processes.row,
     "backlog": backlog.row,
     "idle": idle.row,

@@ -83,14 +83,14 @@ def wrong_terms(terms: Terms) -> list[Refused]:
         if not 0.001 <= rate.per <= RATE_SECONDS_MAX:
             wrong.append(Refused(f"rates[{number}].per", "must be from 1ms to 1d"))
     if terms.spread is not None:
-        wrong += _wrong_key("spread", terms.spread)
+        wrong += _wrong_key("spread", terms.spread, "")
     return wrong
 
 
-def _wrong_key(path: str, key: str) -> list[Refused]:
-    return (
-        [] if 0 < len(key) <= KEY_CHARS_MAX else [Refused(f"{path}.key", f"expected 1 to {KEY_CHARS_MAX} characters")]
-    )
+def _wrong_key(path: str, key: str, field: str = ".key") -> list[Refused]:
+    if 0 < len(key) <= KEY_CHARS_MAX:
+        return []
+    return [Refused(path + field, f"expected 1 to {KEY_CHARS_MAX} characters")]
 
 
 def _wrong_constraints(name: str, constraints: tuple[Constraint, ...]) -> list[Refused]:

@@ -39,7 +39,7 @@ BAD: list[tuple[dict[str, object], str, str]] = [
     ({"rates": [{"key": LONG, "rate": 1}]}, "rates[0].key", "1 to 200 characters"),
     ({"rates": [{"key": "k", "rate": "often"}]}, "rates[0].rate", '"60 per minute"'),
     ({"rates": [{"key": "k", "rate": "60/m", "per": "1m"}]}, "rates[0].per", "leave it out"),
-    ({"spread": LONG}, "spread.key", "1 to 200 characters"),
+    ({"spread": LONG}, "spread", "1 to 200 characters"),
 ]
 
 

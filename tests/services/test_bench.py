@@ -116,10 +116,10 @@ def test_a_drain_is_timed_from_its_first_share_to_its_last_task():
 
 
 def test_all_tasks_are_in_the_requests_and_answers_are_counted():
-    (first, second) = bodies.requests("hw_key", "noop", range(3), 2, "array")
+    (first, second) = bodies.requests(["hw_key"], "noop", range(3), 2, "array")
     assert first.endswith(b'[{"function":"bench.jobs:noop","args":[0]},{"function":"bench.jobs:noop","args":[1]}]')
     assert second.startswith(b"POST /v1/tasks:batch HTTP/1.1\r\n")
-    assert len(list(bodies.requests("hw_key", "noop", range(3), 1, "array"))) == 3
+    assert len(list(bodies.requests(["hw_key"], "noop", range(3), 1, "array"))) == 3
     answer = b'HTTP/1.1 200 OK\r\ncontent-length: 14\r\n\r\n{"accepted":2,'
     assert bodies.complete(answer[:-1]) is None
     assert bodies.accepted(bodies.complete(answer) or b"") == 2
