@@ -129,6 +129,8 @@ class Agent:
         degraded = dict(groups.degraded)
         if isinstance(sandbox, str):
             degraded["sandboxed"] = sandbox
+        elif sandbox is not None:
+            degraded |= sandbox.degraded
         containers = self._containers(sandbox, degraded)
         hostile = self._hostile(sandbox, degraded)
         images = Images(shelf(settings.data_dir), settings.images, self._clock) if containers is not None else None
@@ -216,10 +218,9 @@ class Agent:
         sandbox = Sandbox.made(settings.data_dir, settings.shown)
         if isinstance(sandbox, str):
             _log.warning("this node runs no sandboxed tasks", why=sandbox)
-        elif not sandbox.has_users:
-            _log.warning(
-                "sandboxed tasks run as the agent's user; namespaces alone keep them apart", why="the agent is not root"
-            )
+        else:
+            for what, why in sandbox.degraded.items():
+                _log.warning("the sandbox is weaker here than it could be", lacks=what, why=why)
         return sandbox
 
     def _containers(self, sandbox: Sandbox | str | None, degraded: dict[str, str]) -> Containers | None:

@@ -11,6 +11,7 @@ import resource
 import shutil
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -34,8 +35,7 @@ YEAR_MIN = 2026  # an earlier clock is a dead battery: every start_by would be w
 FAST_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"})
 CONTROLLERS = ("cpu", "memory", "pids")
 _NOT_USED = "Headway makes no use of this yet"
-_NO_LIMITS = "tasks are not limited by them yet"
-_NO_PROFILES = "the profiles of tiers are only names yet"
+_NO_LIMITS = "tasks are not held to their cpu and memory"
 _NOTHING_TO_DO = "Nothing to do today."
 
 
@@ -62,8 +62,13 @@ class Finding(msgspec.Struct, frozen=True):
 @click.command("doctor")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--data", type=click.Path(path_type=Path), help="The directory `headway dev` is to keep its data in.")
-def command(output: str, data: Path | None) -> None:
+@click.option("--sandbox", is_flag=True, help="Attack the sandbox of this machine from inside, and say what held.")
+def command(output: str, data: Path | None, sandbox: bool) -> None:
     """Say what this machine can and cannot do for Headway."""
+    if sandbox:
+        from headway.cli.escapes import attack_sandbox
+
+        sys.exit(attack_sandbox(output))
     findings = examine(os.environ, data or default_data_dir(os.environ) or Path.cwd())
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(findings)).decode())
@@ -89,9 +94,8 @@ def examine(environ: Mapping[str, str], data_dir: Path) -> list[Finding]:
         check_clock(),
         check_parent_death_signal(),
         check_user_namespaces(),
-        check_isolation(),
         check_cgroups(),
-        check_bubblewrap(environ),
+        check_sandbox(),
         check_containers(environ),
     ]
 
@@ -252,36 +256,38 @@ def check_user_namespaces() -> Finding:
     return Finding("user namespaces", State.OK, "can be made")
 
 
-def check_isolation(user: int = os.geteuid()) -> Finding:
-    """What keeps tasks from this machine and from each other today: nothing but the rights of their user."""
-    if user == 0:
-        meaning = f"tasks run as root, without a sandbox: they can do everything; {_NO_PROFILES}"
-        return Finding("isolation", State.DEGRADED, meaning, "Run the agent as an ordinary user.")
-    meaning = f"tasks run as the agent's user, without a sandbox: they can do what it can; {_NO_PROFILES}"
-    return Finding("isolation", State.OK, meaning)
+def check_sandbox() -> Finding:
+    """Tries the walls around tasks with a real program, in a directory of its own."""
+    from headway.agent.sandbox.sandboxed import Sandbox
+
+    with tempfile.TemporaryDirectory(prefix="headway-doctor-") as place:
+        sandbox = Sandbox.made(Path(place))
+        if isinstance(sandbox, str):
+            meaning = f"no sandbox: {sandbox}. Tasks wait, unless their profile is trusted"
+            return Finding(
+                "sandbox", State.MISSING, meaning, "See docs/sandbox.md; or `headway run --profile trusted`."
+            )
+        sandbox.close()
+    lacks = "; ".join(sandbox.degraded.values())
+    if lacks:
+        return Finding("sandbox", State.DEGRADED, f"{sandbox.made_by}, but {lacks}", "See docs/sandbox.md.")
+    return Finding("sandbox", State.OK, f"{sandbox.made_by}; `headway doctor --sandbox` attacks it")
 
 
 def check_cgroups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Finding:
     """Which control groups there are and whether limits could be set in them."""
     kind = cgroup_kind(root)
     if kind is None:
-        return Finding("cgroups", State.MISSING, f"no control groups; {_NO_LIMITS}", _NOTHING_TO_DO)
+        return Finding("cgroups", State.MISSING, f"no control groups; {_NO_LIMITS}", "Mount /sys/fs/cgroup.")
     closed = [name for name, path in _cgroup_places(root, own, kind) if not os.access(path, os.W_OK)]
     if closed:
         return Finding(
             "cgroups",
             State.DEGRADED,
             f"{kind}, but {', '.join(closed)} cannot be written; {_NO_LIMITS}",
-            _NOTHING_TO_DO,
+            "Run the agent where it may write there: as root, or with a delegated group.",
         )
-    return Finding("cgroups", State.OK, f"{kind}, writable; {_NO_LIMITS}")
-
-
-def check_bubblewrap(environ: Mapping[str, str]) -> Finding:
-    found = shutil.which("bwrap", path=environ.get("PATH"))
-    if found is None:
-        return Finding("bubblewrap", State.MISSING, f"no `bwrap`; {_NOT_USED}", _NOTHING_TO_DO)
-    return Finding("bubblewrap", State.OK, f"{found}; {_NOT_USED}")
+    return Finding("cgroups", State.OK, f"{kind}, writable: tasks are held to their cpu, memory and processes")
 
 
 def check_containers(environ: Mapping[str, str], root: Path = Path("/")) -> Finding:

@@ -12,20 +12,19 @@ from headway.cli import doctor as doctor_module
 from headway.cli.doctor import (
     Finding,
     State,
-    check_bubblewrap,
     check_cgroups,
     check_clock,
     check_containers,
     check_cores,
     check_data_dir,
     check_files,
-    check_isolation,
     check_loopback,
     check_memory,
     check_postgres_user,
     check_postgresql,
     check_python,
     check_running,
+    check_sandbox,
     command,
     examine,
 )
@@ -143,21 +142,12 @@ def test_cgroups_are_told_apart(tmp_path: Path, present: list[str], kind: str | 
     assert finding.state is (State.OK if kind else State.MISSING)
 
 
-def test_nothing_is_claimed_that_is_not_used(tmp_path: Path):
-    said = " ".join(finding.meaning for finding in examine(os.environ, tmp_path))
-    assert "without a sandbox" in said
-    assert not [claim for claim in ("in a sandbox", "enforced", "`image`", "can run") if claim in said]
-
-
-def test_tasks_as_root_are_worth_a_warning():
-    assert check_isolation(0).state is State.DEGRADED
-    assert check_isolation(1000).state is State.OK
-
-
-def test_no_bubblewrap_is_said(tmp_path: Path):
-    assert check_bubblewrap({"PATH": str(tmp_path)}).state is State.MISSING
-    (tmp_path / "bwrap").touch(mode=0o755)
-    assert check_bubblewrap({"PATH": str(tmp_path)}).state is State.OK
+def test_a_sandbox_is_tried_and_what_it_lacks_is_said(monkeypatch: pytest.MonkeyPatch):
+    assert check_sandbox().state is State.OK
+    monkeypatch.setenv("HEADWAY_BWRAP", "/nowhere/bwrap")
+    finding = check_sandbox()
+    assert finding.state is State.MISSING and not finding.required
+    assert "/nowhere/bwrap" in finding.meaning and "--profile trusted" in finding.next
 
 
 def test_a_container_socket_must_answer(tmp_path: Path):

@@ -108,7 +108,9 @@ class Containers:
             "--perms", "1777", "--size", str(TMP_BYTES), "--tmpfs", "/tmp",
             "--size", str(ROOT_BYTES), "--tmpfs", "/run",
         ]  # fmt: skip
-        return View(before, ["--remount-ro", "/dev"], user, LACKS, self._program, directory or view.WORKSPACE)
+        return View(
+            before, ["--remount-ro", "/dev"], user, LACKS, self._program, directory or view.WORKSPACE, str(root)
+        )  # fmt: skip
 
     def _layer(self, cell: Cell, name: str, open_directories: list[str]) -> tuple[str, str]:
         """The directories for what one attempt changes, with those of the root in it that take new files."""

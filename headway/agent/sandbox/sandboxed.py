@@ -23,7 +23,7 @@ import msgspec
 
 from headway.agent.leftovers import adopt_orphans, kill_group
 from headway.agent.runners.spawn import DEFAULT_PATH, NotSpawned, spawn
-from headway.agent.sandbox import bubblewrap, seccomp, view
+from headway.agent.sandbox import airlock, bubblewrap, seccomp, view
 from headway.agent.sandbox.grounds import grounds, room_of
 from headway.agent.sandbox.groups import children_of
 from headway.agent.sandbox.identities import Identities, Identity, NoIdentities
@@ -32,6 +32,7 @@ from headway.agent.sandbox.syscalls import ARCHITECTURES
 from headway.wire import Outcome
 
 SCRIPT = "/run/headway/script"
+AIRLOCK = "/run/headway/airlock"
 MIB = 1024 * 1024
 ROOT_BYTES = 16 * MIB
 """For links, empty directories and the script; read-only once it is made."""
@@ -68,13 +69,16 @@ class View:
     user: tuple[int, int] | None = None
     """Its user and group inside; None: as in every sandbox."""
     lacks: str = (
-        "is not in the sandbox, where only the node's /usr is; upload it as a script, or ask for another profile"
+        "is not in the sandbox, where only the node's /usr is; upload it as a script, have the operator show it "
+        "(`headway agent --show DIR`), or ask for another profile (`--profile trusted`)"
     )
     """What is said of a program that is not there."""
     program: str | None = None
     """Another bubblewrap than the sandbox's."""
     directory: str = view.WORKSPACE
     """Where it starts unless it says where."""
+    root: str | None = None
+    """Where on the node its root is, if it is one of its own."""
 
 
 @dataclass(slots=True)
@@ -89,6 +93,7 @@ class Cell:
     first: int = 0
     """The process that is number 1 inside; when it is gone, so is everything."""
     has_run: bool = False
+    program: str = ""
     view: View | None = None
 
 
@@ -117,9 +122,10 @@ class Sandbox:
         self._filter = str(place / "seccomp.bpf")
         here = os.environ.get("PATH", "").split(":")
         self._path = ":".join(one for one in here if view.is_shown(one, more)) or DEFAULT_PATH
-        etc = self._etc = view.in_memory(place) or place / "etc"
-        view.make_settings(etc)
+        etc = self._etc = view.settings(place)
         Path(self._filter).write_bytes(seccomp.program(os.uname().machine))
+        self._landlock = airlock.landlock_version()
+        self._airlocks = self._made_airlocks()
         before = [
             *NAMESPACES, "--uid", str(INSIDE), "--gid", str(INSIDE), "--cap-drop", "ALL",
             "--size", str(ROOT_BYTES), "--tmpfs", "/", *view.shown(more), "--ro-bind", str(etc), "/etc",
@@ -160,6 +166,35 @@ class Sandbox:
         """Whether each task is a user of its own on this machine."""
         return self._identities is not None
 
+    @property
+    def made_by(self) -> str:
+        """What makes the walls here."""
+        landlock = f", Landlock {self._landlock}" if self._airlocks and self._landlock else ""
+        return f"{self._program}{landlock}"
+
+    @property
+    def degraded(self) -> dict[str, str]:
+        """What it cannot do here as well as elsewhere, and why."""
+        found: dict[str, str] = {}
+        if self._identities is None:
+            found["users"] = "the agent is not root: sandboxed tasks run as its own user, parted by namespaces"
+        if not self._airlocks:
+            found["airlock"] = f"it is made for {airlock.MACHINE}: here, no Landlock and no bound on open files"
+        elif self._landlock < airlock.LANDLOCK_LEAST:
+            found["landlock"] = "this kernel has none, or too old a one: namespaces and permissions alone part files"
+        return found
+
+    def _made_airlocks(self) -> dict[bool, str]:
+        """The airlocks for a root of the task's own (True) and for the node's."""
+        if os.uname().machine != airlock.MACHINE:
+            return {}
+        found: dict[bool, str] = {}
+        for has_root in (True, False):
+            path = self.place / f"airlock-{'image' if has_root else 'node'}"
+            path.write_bytes(airlock.program(self._landlock, has_root=has_root))
+            found[has_root] = str(path)
+        return found
+
     def environment(self) -> dict[str, str]:
         """What every task finds in its environment."""
         return {
@@ -194,6 +229,10 @@ class Sandbox:
         """How to start a program with this environment, working in `directory`, or in what is there at `workdir`, and
         leaving what is to be kept in `artifacts`. `mark` is told to bubblewrap itself. Raises OSError."""
         cell.view = seen = view or self._view
+        cell.program = argv[0]
+        path = _located(argv[0], environ.get("PATH", DEFAULT_PATH), directory, seen.root, self._more)
+        if path is None:
+            return NotSpawned(Outcome.FAILED, f"program not found: {argv[0]!r} {seen.lacks}")
         try:
             spoken = _spoken(environ, mark)
         except ValueError as error:
@@ -207,7 +246,7 @@ class Sandbox:
         except OSError:
             launch.close()
             raise
-        launch.argv.extend(("--", *argv))
+        launch.argv.extend(("--", AIRLOCK, path, *argv) if self._airlocks else ("--", *argv))
         return launch
 
     def _complete(
@@ -223,6 +262,9 @@ class Sandbox:
         words += ["--seccomp", str(_opened(self._filter, fds))]
         words += self._as_whom(cell, seen.user, fds)
         words += ["--bind", places[0], view.WORKSPACE, "--bind", places[1], view.ARTIFACTS]
+        if self._airlocks:
+            lock = self._airlocks[seen.root is not None]
+            words += ["--perms", "0555", "--file", str(_opened(lock, fds)), AIRLOCK]
         if script is not None:
             words += ["--perms", "0555", "--file", str(_opened(script, fds)), SCRIPT]
         starts_in = seen.directory if workdir is None else f"{view.WORKSPACE}/{workdir}".rstrip("/")
@@ -236,6 +278,8 @@ class Sandbox:
         namespace = os.dup(cell.identity.namespace)
         fds[namespace] = namespace
         words = ["--userns", str(namespace)]
+        if not self._airlocks:
+            words += ["--sync-fd", str(namespace)]  # which closes it in the task
         if user is not None and user != (INSIDE, INSIDE):
             within = os.dup(self._identities.as_another(cell.identity, user))
             fds[within] = within
@@ -277,12 +321,19 @@ class Sandbox:
     def wrong(self, cell: Cell, status: int, said: bytes) -> NotSpawned | None:
         """Why a task did not begin although bubblewrap did; None when it ran. A task can say what bubblewrap says, but
         not where bubblewrap says that it ran."""
-        if status < 0 or cell.has_run:
-            return None
+        lacks = cell.view.lacks if cell.view is not None else self._view.lacks
+        match status, said:
+            case airlock.NOT_EXECUTED_CODE, airlock.NOT_EXECUTED:
+                return NotSpawned(Outcome.FAILED, f"{cell.program!r} {lacks}. Or {_NOT_EXECUTED}")
+            case airlock.NOT_CLOSED_CODE, airlock.NOT_CLOSED:
+                return NotSpawned(Outcome.FAILED, "its sandbox could not be closed; see `headway doctor` on the node")
+            case _ if status < 0 or cell.has_run:
+                return None
+            case _:
+                pass
         text = said.decode(errors="replace").strip()[:SAID_MAX]
         program, _, why = text.removeprefix("bwrap: execvp ").rpartition(": ")
         if program and text.startswith("bwrap: execvp "):
-            lacks = cell.view.lacks if cell.view is not None else self._view.lacks
             return NotSpawned(Outcome.FAILED, _not_started(program, why, lacks))
         what = f"the node could not make its sandbox: {text or f'exit {status}'}; see `headway doctor` there"
         return NotSpawned(Outcome.LOST, what)
@@ -340,8 +391,7 @@ class Sandbox:
         """Gives everything back."""
         if self._identities is not None:
             self._identities.close()
-        for made in (self._etc, self.place):
-            shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(self.place, ignore_errors=True)
 
 
 def _spoken(environ: dict[str, str], mark: dict[str, str]) -> bytes:
@@ -377,6 +427,27 @@ def _hear(cell: Cell) -> None:
             told = _told.decode(line)
             cell.first = told.child_pid or cell.first
             cell.has_run = cell.has_run or told.exit_code is not None
+
+
+_NOT_EXECUTED = "it lacks `chmod +x`, or a first line such as #!/bin/sh, or what that line names"
+
+
+def _located(program: str, path: str, directory: str, root: str | None, more: tuple[Path, ...]) -> str | None:
+    """Where the task will find a program that it called by its name; None where it will not."""
+    if "/" in program:
+        return program
+    for place in path.split(":"):
+        if place == view.WORKSPACE or place.startswith(f"{view.WORKSPACE}/"):
+            seen = directory + place[len(view.WORKSPACE) :]
+        elif root is not None:
+            seen = root + place
+        elif view.is_shown(place, more):
+            seen = place
+        else:
+            continue
+        if os.path.lexists(f"{seen}/{program}") and not os.path.isdir(f"{seen}/{program}"):
+            return f"{place}/{program}"
+    return None
 
 
 def _not_started(program: str, why: str, lacks: str) -> str:

@@ -10,6 +10,7 @@ import hashlib
 import os
 import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,18 +30,25 @@ WORKSPACE = "/workspace"
 ARTIFACTS = "/run/headway/artifacts"
 
 
-def in_memory(place: Path) -> Path | None:
-    """Where the settings of these grounds are made in 20 ms; on a disk it takes 300. None where there is no such place
-    that a task can reach."""
+def settings(place: Path, host: Path = Path("/etc")) -> Path:
+    """The /etc that tasks see: made once for all agents of a user, anew when this machine's has changed. In memory
+    where there is such a place, for that takes 20 ms and a disk 300; else in `place`."""
     runtime = "/run" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR", "")
-    name = hashlib.sha256(os.fsencode(place)).hexdigest()[:16]
-    return Path(runtime) / f"headway-{name}" if runtime and os.access(runtime, os.W_OK | os.X_OK) else None
+    base = Path(runtime) if runtime and os.access(runtime, os.W_OK | os.X_OK) else place
+    changed = [(name, (host / name).lstat().st_mtime_ns) for name in _SETTINGS if os.path.lexists(host / name)]
+    etc = base / f"headway-etc-{hashlib.sha256(repr(changed).encode()).hexdigest()[:16]}"
+    if not (etc.is_dir() and etc.stat().st_uid == os.geteuid()):
+        half = Path(tempfile.mkdtemp(prefix="headway-etc-", dir=base))
+        _make_settings(half, host)
+        try:
+            half.rename(etc)
+        except OSError:  # another agent was first
+            shutil.rmtree(half, ignore_errors=True)
+    return etc
 
 
-def make_settings(etc: Path, host: Path = Path("/etc")) -> None:
-    """Makes the /etc that tasks see; of this machine's, what everybody may read."""
-    shutil.rmtree(etc, ignore_errors=True)
-    etc.mkdir(mode=0o755, parents=True)
+def _make_settings(etc: Path, host: Path) -> None:
+    """Of this machine's, what everybody may read."""
     etc.chmod(0o755)
     for name in _SETTINGS:
         _copy(host / name, etc / name)
