@@ -126,12 +126,13 @@ class Bounds(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class LogChunk(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A piece of an attempt's log, counted from 0; stdout and stderr are one stream, as a terminal shows it."""
+    """A piece of an attempt's log; stdout and stderr are one stream, as a terminal shows it."""
 
     tenant: int
     task: int
     attempt: int
-    sequence: int
+    at: int
+    """Which byte of the output it begins with, counted from 0. What lies between two pieces was dropped."""
     body: bytes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from bench.contest import Row
-from bench.rows import backlog, brain, bulk, drain, idle, latency, policy, processes, single
+from bench.rows import backlog, brain, bulk, drain, follow, idle, latency, policy, processes, single
 from bench.stage import Stage
 
 ROWS: Mapping[str, Callable[[Stage], Row]] = {
@@ -17,6 +17,7 @@ ROWS: Mapping[str, Callable[[Stage], Row]] = {
     "brain": brain.row,
     "policy": policy.row,
     "processes": processes.row,
+    "follow": follow.row,
     "backlog": backlog.row,
     "idle": idle.row,
 }

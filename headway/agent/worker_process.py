@@ -305,7 +305,7 @@ class Worker:
         log = self._printed.take()
         self._unsent += len(log)
         pieces = [log[at : at + CHUNK_BYTES] for at in range(0, len(log), CHUNK_BYTES)]
-        self._logs.extend(LogChunk(job.tenant, job.task, job.attempt, n, piece) for n, piece in enumerate(pieces))
+        self._logs.extend(LogChunk(job.tenant, job.task, job.attempt, n * CHUNK_BYTES, p) for n, p in enumerate(pieces))
         return msgspec.structs.replace(ending, tail=log[-TAIL_BYTES_MAX:], log_bytes=len(log))
 
     def _on_stop(self, _signal: int, _frame: FrameType | None) -> None:

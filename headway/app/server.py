@@ -33,6 +33,7 @@ from headway.gateway.auth import Authenticator, keep_bootstrap_keys
 from headway.gateway.blobs import BlobsApi
 from headway.gateway.connection import BoundedHttp
 from headway.gateway.events import EventsApi
+from headway.gateway.following import Following, LogsApi
 from headway.gateway.insight import Insight
 from headway.gateway.issuing import Issuing
 from headway.gateway.known_nodes import KnownNodes
@@ -168,6 +169,7 @@ class _Server:
         shelf = _shelf(settings.blobs)
         self._blobs = BlobStore(databases.submitting, POOL, shelf)
         self._signer: Signer | None = None
+        self._following = Following(lambda: self._leader.epoch > 0)
         self._leader = self._leading(name, databases, shelf)
         self._insight = Insight(self._leader.insight, OutlookStore(databases.asking, POOL))
         self._issuing = Issuing(ClusterStore(databases.scheduling, POOL), f"{name}/{os.getpid()}")
@@ -205,11 +207,22 @@ class _Server:
             pool_name=POOL_NAME,
         )
         self._make_steering_apis(databases)
+        self._make_file_apis(databases, shelf)
+
+    def _make_file_apis(self, databases: _Databases, shelf: Shelf) -> None:
         self._blobs_api = BlobsApi(
             blobs=BlobStore(databases.asking, POOL, shelf),
             authenticator=self._authenticator,
             signer=self._signs,
             quota_of=self._admission.storage_of,
+        )
+        self._logs_api = LogsApi(
+            tasks=TaskStore(databases.asking, POOL),
+            authenticator=self._authenticator,
+            following=self._following,
+            view=self._api.view,
+            task_id=task_id,
+            is_stopping=lambda: self._waiting.stopping,
         )
         self._artifacts_api = ArtifactsApi(
             artifacts=ArtifactStore(databases.asking, POOL),
@@ -232,9 +245,15 @@ class _Server:
             ),
             policies=Policies(AccountStore(databases.scheduling, POOL)),
             outlooks=OutlookStore(databases.scheduling, POOL),
-            ended=self._waiting.ended,
+            ended=self._ended,
+            printed=self._following.printed,
             chance=random.Random(),
         )
+
+    def _ended(self, tasks: list[tuple[int, int]]) -> None:
+        """Tasks are over: tells who waits for them, and who follows their logs."""
+        self._waiting.ended(tasks)
+        self._following.ended(tasks)
 
     def _signs(self) -> Signer:
         assert self._signer is not None, "nothing is served before `run` has read the secret"
@@ -309,6 +328,7 @@ class _Server:
             self._blobs_api,
             self._artifacts_api,
             self._nodes_api,
+            self._logs_api,
             ready=self._why_not_ready,
             metrics=exposition(readings(self._leader, lambda: self._accepted_tasks, POOL_NAME)),
             more=[WebSocketRoute("/v1/agent/session", self._agent_session)],

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
 from typing import Protocol
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from headway.core.ids import ID_MAX
 from headway.core.lifecycle import State
@@ -45,7 +44,6 @@ LIST_MAX = 1000
 SEARCHES_MAX = 2
 """How many lists are looked for at a time: a filter may find nothing in millions of tasks, and others ask too."""
 SCRIPT_BYTES_MAX = 1024 * 1024
-FOLLOW_POLL_SECONDS = 0.25
 STATUSES = ("waiting", "running", "done", "failed", "cancelled")
 
 _submission = msgspec.json.Decoder(Submission)
@@ -231,43 +229,6 @@ class Api:
         rows = await self._tasks.get(caller.tenant, list(over)) if over else []
         return _json({"items": [task_view(row, tenant) for row in rows]})
 
-    async def logs(self, request: Request) -> Response:
-        """The log of an attempt (default: the last one); with `follow=1` of all from there on, to the task's end."""
-        caller = await self._caller(request)
-        task = task_id(request)
-        asked, follow = whole(request, "attempt", 0, least=0, most=32767), _follows(request)
-        view = await self.view(caller, task)
-        attempt = asked or view.attempt
-        if attempt > view.attempt and (view.finished_at is not None or not follow):
-            raise Problem("not_found", f"task {task} has no attempt {attempt}; its last one is {view.attempt}")
-        if follow:
-            pieces = self._follow(caller, task, attempt, only=bool(asked))
-        else:
-            pieces = self._log(caller.tenant, task, attempt)
-        return StreamingResponse(pieces, media_type="application/octet-stream")
-
-    async def _log(self, tenant: int, task: int, attempt: int, after: int = -1) -> AsyncIterator[bytes]:
-        while pieces := await self._tasks.read_log(tenant, task, attempt, after):
-            for _, body in pieces:
-                yield body
-            after = pieces[-1][0]
-
-    async def _follow(self, caller: Caller, task: int, attempt: int, *, only: bool) -> AsyncIterator[bytes]:
-        """Reads on until the task (or the one attempt asked for) is over; what was written before that is all there."""
-        after = -1
-        while True:
-            view = await self.view(caller, task)
-            while pieces := await self._tasks.read_log(caller.tenant, task, attempt, after):
-                for _, body in pieces:
-                    yield body
-                after = pieces[-1][0]
-            if view.attempt > attempt and not only:
-                attempt, after = attempt + 1, -1
-            elif view.finished_at is not None or view.attempt > attempt or self._waiting.stopping:
-                return
-            else:
-                await self._waiting.any_of(caller.tenant, [task], FOLLOW_POLL_SECONDS)
-
     async def upload_script(self, request: Request) -> Response:
         """Keeps a script by the digest of its text."""
         caller = await self._caller(request)
@@ -315,13 +276,6 @@ def _seconds(request: Request, name: str) -> float:
     if not 0 <= seconds <= WAIT_SECONDS_MAX:
         raise refused([Refused(name, f"expected seconds from 0 to {WAIT_SECONDS_MAX:g}")])
     return seconds
-
-
-def _follows(request: Request) -> bool:
-    said = request.query_params.get("follow", "0")
-    if said not in ("0", "1", "true", "false"):
-        raise refused([Refused("follow", "expected 1 or 0")])
-    return said in ("1", "true")
 
 
 def _filter(request: Request) -> Filter:

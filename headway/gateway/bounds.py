@@ -18,6 +18,7 @@ from headway.core.workdir import WORKDIR_CHARS_MAX
 from headway.gateway.account_bodies import PRICE_MAX, TIERS_MAX, WEIGHT_MAX
 from headway.gateway.api import LIST_MAX, STATUSES, WAIT_IDS_MAX, WAIT_SECONDS_MAX
 from headway.gateway.events import KINDS
+from headway.gateway.following import PLACE_MAX
 
 Schema = dict[str, object]
 
@@ -139,6 +140,7 @@ _QUERY: dict[str, Schema] = {
     "limit": {"type": "integer", "minimum": 1, "maximum": LIST_MAX},
     "cursor": _TEXT,
     "attempt": {"type": "integer", "minimum": 0, "maximum": 32767},
+    "offset": {"type": "integer", "minimum": 0, "maximum": PLACE_MAX},
     "follow": {"type": "string", "enum": ["0", "1", "true", "false"]},
     "wait": {"type": "number", "minimum": 0, "maximum": WAIT_SECONDS_MAX},
     "task": _ID,

@@ -240,8 +240,8 @@ OPERATIONS = [
         "GET",
         "/v1/tasks/{id}/logs",
         "readLog",
-        "The log of an attempt",
-        query=("attempt", "follow"),
+        "The log of an attempt, from a byte on; as a stream of events for who accepts one",
+        query=("attempt", "offset", "follow"),
         problems=("not_found", "invalid"),
     ),
     Operation(

@@ -22,6 +22,7 @@ from headway.gateway.blobs import BlobsApi
 from headway.gateway.bounds import can_be_said_twice
 from headway.gateway.decoding import refuse_unknown
 from headway.gateway.events import EventsApi
+from headway.gateway.following import LogsApi
 from headway.gateway.nodes import NodesApi
 from headway.gateway.openapi import document
 from headway.gateway.operations import OPEN_OPERATIONS, OPERATIONS, Operation
@@ -84,6 +85,7 @@ def _endpoints(
     blobs: BlobsApi,
     artifacts: ArtifactsApi,
     nodes: NodesApi,
+    logs: LogsApi,
 ) -> dict[str, Endpoint]:
     """Who answers which operation."""
     return {
@@ -99,7 +101,7 @@ def _endpoints(
         "explainTask": api.explain,
         "stats": api.stats,
         "listAttempts": api.attempts,
-        "readLog": api.logs,
+        "readLog": logs.logs,
         "readResult": api.result,
         "getTask": api.get,
         "uploadScript": api.upload_script,
@@ -148,6 +150,7 @@ def application(
     blobs: BlobsApi,
     artifacts: ArtifactsApi,
     nodes: NodesApi,
+    logs: LogsApi,
     *,
     ready: Ready,
     metrics: Callable[[], bytes],
@@ -155,7 +158,7 @@ def application(
 ) -> Starlette:
     """The whole HTTP face; `more` are routes of other services in this process (the agents' sessions)."""
     described = document([*OPERATIONS, *OPEN_OPERATIONS], version("headway"))
-    endpoints = _endpoints(api, accounts, steering, events, blobs, artifacts, nodes)
+    endpoints = _endpoints(api, accounts, steering, events, blobs, artifacts, nodes, logs)
 
     async def livez(_: Request) -> Response:
         return Response("ok", media_type="text/plain")

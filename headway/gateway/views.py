@@ -74,6 +74,7 @@ class AttemptView(msgspec.Struct, frozen=True):
     exit_code: int | None
     usage: dict[str, float] | None
     log_bytes: int
+    log_dropped: int
     tail: str | None
 
 
@@ -218,5 +219,6 @@ def attempt_view(row: Row) -> AttemptView:
         exit_code=row["exit_code"],
         usage=None if row["usage"] is None else msgspec.json.decode(row["usage"], type=dict[str, float]),
         log_bytes=row["log_bytes"],
+        log_dropped=row["log_dropped"],
         tail=None if row["tail"] is None else bytes(row["tail"]).decode(errors="replace"),
     )

@@ -54,6 +54,7 @@ from headway.wire import (
     Heartbeat,
     Hello,
     Key,
+    LogChunk,
     Logs,
     Offer,
     Outcome,
@@ -95,6 +96,7 @@ class Leader:
         policies: Policies,
         outlooks: OutlookStore,
         ended: Callable[[list[tuple[int, int]]], None],
+        printed: Callable[[list[LogChunk]], None],
         chance: random.Random,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -103,6 +105,7 @@ class Leader:
         self._queue_store = queue_store
         self._task_store = task_store
         self._files = files
+        self._printed = printed
         self._policies = policies
         self._now = now
         nodes = Nodes()
@@ -114,15 +117,9 @@ class Leader:
         self._names = Names(queue_store, task_store, self.planner, self._refill)
         self.endings = Endings(queue_store, steering_store, ended=ended, chance=chance)
         self.dispatching = Dispatching(
-            queue_store=queue_store,
-            task_store=task_store,
-            planner=self.planner,
-            books=self.books,
-            refill=self._refill,
-            names=self._names,
-            session_of=self._sessions.get,
-            now=now,
-        )
+            queue_store=queue_store, task_store=task_store, planner=self.planner, books=self.books,
+            refill=self._refill, names=self._names, session_of=self._sessions.get, now=now,
+        )  # fmt: skip
         self.steering = Steering(
             store=steering_store, planner=self.planner, books=self.books, refill=self._refill,
             session_of=self._sessions.get, wake=self.dispatching.wake.set, now=now,
@@ -404,6 +401,7 @@ class Leader:
             case Logs():
                 mine = [c for c in message.chunks if self.books.holding(session.node, c.tenant, c.task, c.attempt)]
                 if mine:
+                    self._printed(mine)  # what a follower saw comes again if it is not kept
                     await self._task_store.keep_logs(mine)
             case Frozen():
                 await self.steering.stand(session.node, message.keys)

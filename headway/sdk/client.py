@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, overlo
 
 from headway.sdk import administration, bundles, conversations, errors
 from headway.sdk.connections import PIECE_BYTES, Connections
-from headway.sdk.conversations import Conversation, Lost, Pause, Request, Response
+from headway.sdk.conversations import PATIENCE_SECONDS, Conversation, Lost, Pause, Request, Response
+from headway.sdk.streams import EVENTS, LogReader
 
 if TYPE_CHECKING:
     import httpx2
@@ -117,7 +118,7 @@ class Client(Operations):
     def logs(self, task_id: str, attempt: int | None = None, follow: bool = False) -> Generator[bytes, None, None]:
         """The log of an attempt (of the last one), piece by piece; with `follow` until the task has ended."""
         request = conversations.log_request(task_id, attempt, follow)
-        return self._connections.stream(request)
+        return self._connections.follow(LogReader(request)) if follow else self._connections.stream(request)
 
     def bundle(self, folder: Path | str) -> str:
         """Sends a folder, less what its .headwayignore names; answers the digest to submit as `bundle`."""
@@ -178,18 +179,47 @@ class AsyncClient(Operations):
 
     async def logs(self, task_id: str, attempt: int | None = None, follow: bool = False) -> AsyncGenerator[bytes, None]:
         """The log of an attempt (of the last one), piece by piece; with `follow` until the task has ended."""
-        async for piece in self._stream(conversations.log_request(task_id, attempt, follow)):
+        request = conversations.log_request(task_id, attempt, follow)
+        async for piece in self._follow(LogReader(request)) if follow else self._stream(request):
             yield piece
 
-    async def _stream(self, request: Request) -> AsyncGenerator[bytes, None]:
+    async def _follow(self, reader: LogReader) -> AsyncGenerator[bytes, None]:
+        import asyncio
+
+        lost_at: float | None = None
+        while not reader.is_over:
+            request = reader.request()
+            try:
+                async for piece in self._stream(request, reader):
+                    lost_at = None
+                    yield piece
+            except errors.Unavailable:
+                if lost_at is None and not reader.has_begun:
+                    raise
+            lost_at = lost_at if lost_at is not None else time.monotonic()
+            if not reader.is_over:
+                if time.monotonic() - lost_at > PATIENCE_SECONDS:
+                    raise conversations.unanswered(Lost("the log ended before the task did", met=True), request)
+                await asyncio.sleep(0.2)
+
+    async def _stream(self, request: Request, reader: LogReader | None = None) -> AsyncGenerator[bytes, None]:
         import httpx2
 
         try:
-            async with self._http.stream("GET", self.url + request.path, timeout=None) as answer:
+            headers = dict(request.headers) or None
+            async with self._http.stream("GET", self.url + request.path, headers=headers, timeout=None) as answer:
                 if answer.status_code >= 300:
                     raise errors.refusal(answer.status_code, await answer.aread())
+                are_events = reader is not None and answer.headers.get("content-type", "").startswith(EVENTS)
                 async for piece in answer.aiter_bytes():
-                    yield piece
+                    if are_events:
+                        assert reader is not None
+                        for part in reader.feed(piece):
+                            yield part
+                    else:
+                        yield piece
+                if reader is not None and not are_events:
+                    reader.is_over = True
         except httpx2.TransportError as error:
             raise conversations.unanswered(_lost(error), request) from error
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from headway.sdk import errors
 from headway.sdk.conversations import ANSWER_SECONDS, PATIENCE_SECONDS, Lost, Request, Response, unanswered
 from headway.sdk.errors import DiscoveryError
+from headway.sdk.streams import EVENTS, LogReader
 
 IDLE_MAX = 16
 CONNECT_SECONDS = 10.0
@@ -69,12 +70,30 @@ class Connections:
                 raise unanswered(lost, request)
             time.sleep(0.2)
 
+    def follow(self, reader: LogReader) -> Generator[bytes, None, None]:
+        """The bytes of a log that is followed, to its end. After a break it goes on at the byte where it was."""
+        lost_at, has_begun = None, False
+        while not reader.is_over:
+            try:
+                for piece in self._pieces(reader.request(), reader):
+                    has_begun, lost_at = True, None
+                    yield piece
+                lost = Lost(self._where(ConnectionError("the log ended before the task did")), met=True)
+            except (OSError, http.client.HTTPException) as error:
+                lost = Lost(self._where(error), met=has_begun or not isinstance(error, ConnectionError))
+            if reader.is_over:
+                return
+            lost_at = lost_at if lost_at is not None else time.monotonic()
+            if not lost.met or time.monotonic() - lost_at > PATIENCE_SECONDS:
+                raise unanswered(lost, reader.request())
+            time.sleep(0.2)
+
     def close(self) -> None:
         """Closes what is idle."""
         while self._idle:
             self._idle.pop().close()
 
-    def _pieces(self, request: Request) -> Generator[bytes, None, None]:
+    def _pieces(self, request: Request, reader: LogReader | None = None) -> Generator[bytes, None, None]:
         connection = self._connect(CONNECT_SECONDS)
         try:
             assert connection.sock is not None
@@ -82,15 +101,22 @@ class Connections:
             answer = self._send(connection, request)
             if answer.status >= 300:
                 raise errors.refusal(answer.status, answer.read())
+            are_events = reader is not None and answer.getheader("Content-Type", "").startswith(EVENTS)
             while piece := answer.read1(PIECE_BYTES):
-                yield piece
+                if are_events:
+                    assert reader is not None
+                    yield from reader.feed(piece)
+                else:
+                    yield piece
+            if reader is not None and not are_events:  # a server that knows no events sends bytes, to the end
+                reader.is_over = True
             if answer.length:  # of a known length, and the rest is missing
                 raise http.client.IncompleteRead(b"")
         finally:
             connection.close()
 
     def _send(self, connection: http.client.HTTPConnection, request: Request) -> http.client.HTTPResponse:
-        headers = self._headers
+        headers = {**self._headers, **request.headers}
         if request.file is not None:
             headers = {
                 **headers, "Content-Type": request.content_type, "Content-Length": str(request.file.stat().st_size)

@@ -47,6 +47,8 @@ class Request(NamedTuple):
     timeout: float = ANSWER_SECONDS
     file: Path | None = None
     """A file to send instead of a body, read while it is sent."""
+    headers: Mapping[str, str] = {}
+    """Beside the usual ones."""
 
 
 class Response(NamedTuple):
@@ -276,9 +278,9 @@ def value(record: TaskRecord) -> Conversation[object]:
     raise TaskFailed(record.id, reason.code, reason.message, tail or "")
 
 
-def log_request(task_id: str, attempt: int | None = None, follow: bool = False) -> Request:
-    """What to send for a log. With `follow` the answer goes on until the task has ended."""
-    return _get(f"{_path(task_id)}/logs{_query(attempt=attempt, follow=1 if follow else None)}")
+def log_request(task_id: str, attempt: int | None = None, follow: bool = False, offset: int | None = None) -> Request:
+    """What to send for a log, from a byte on. With `follow` the answer goes on until the task has ended."""
+    return _get(f"{_path(task_id)}/logs{_query(attempt=attempt, offset=offset, follow=1 if follow else None)}")
 
 
 def ask(request: Request, now: Clock = time.monotonic) -> Conversation[bytes]:

@@ -68,6 +68,7 @@ class Attempt(msgspec.Struct, frozen=True):
     exit_code: int | None = None
     usage: dict[str, float] | None = None
     log_bytes: int = 0
+    log_dropped: int = 0
     tail: str | None = None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from headway.core.ids import ID_MAX
+from headway.core.log import CHUNK_BYTES, FIRST_BYTES, ROLLING_BYTES
 from headway.store.database import Database, Row
 from headway.store.rows import NewTask, Template
 from headway.store.statements import statements
@@ -86,23 +87,28 @@ class TaskStore:
         return {row["state"]: row["tasks"] for row in await self._database.fetch(_SQL["counts"], self._pool)}
 
     async def keep_logs(self, chunks: list[LogChunk]) -> None:
-        """Stores log pieces; repeated ones are the same ones."""
+        """Stores log pieces; repeated ones are the same ones. Of long logs, old pieces make room for new ones."""
         await self._database.execute(
             _SQL["keep_logs"],
             self._pool,
             [chunk.tenant for chunk in chunks],
             [chunk.task for chunk in chunks],
             [chunk.attempt for chunk in chunks],
-            [chunk.sequence for chunk in chunks],
+            [chunk.at for chunk in chunks],
             [chunk.body for chunk in chunks],
         )
+        until = {(c.tenant, c.task, c.attempt): c.at - ROLLING_BYTES for c in chunks}
+        old = [(*key, at) for key, at in until.items() if at > FIRST_BYTES]
+        if old:
+            tenants, tasks, attempts, places = zip(*old, strict=True)
+            await self._database.execute(_SQL["roll_logs"], self._pool, tenants, tasks, attempts, FIRST_BYTES, places)
 
     async def read_log(
-        self, tenant: int, task: int, attempt: int, after: int, most: int = 64
+        self, tenant: int, task: int, attempt: int, place: int, most: int = 16
     ) -> list[tuple[int, bytes]]:
-        """Pieces of an attempt's log behind a sequence number (-1: from the start)."""
-        rows = await self._database.fetch(_SQL["read_log"], self._pool, tenant, task, attempt, after, most)
-        return [(row["sequence"], row["body"]) for row in rows]
+        """Pieces of an attempt's log that reach behind a byte, each with where it begins."""
+        rows = await self._database.fetch(_SQL["read_log"], self._pool, tenant, task, attempt, place, CHUNK_BYTES, most)
+        return [(row["at"], row["body"]) for row in rows]
 
     async def keep_shapes(self, shapes: list[tuple[int, int, str]]) -> None:
         """Stores (tenant, shape, body); what is there already stays."""

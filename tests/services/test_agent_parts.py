@@ -9,11 +9,12 @@ import pytest
 
 from headway.agent.lease import Lease
 from headway.agent.leftovers import session_of
-from headway.agent.logs import FIRST_BYTES, LAST_BYTES, Log
+from headway.agent.logs import HELD_BYTES_MAX, Log
 from headway.agent.outbox import FRAME_BYTES, LOGS_BYTES_MAX, Outbox
 from headway.agent.runners.watcher import Watcher
 from headway.agent.session import websocket_url
 from headway.agent.window import Window, differs
+from headway.core.log import CHUNK_BYTES, FIRST_BYTES, LAST_BYTES, behind, said_of
 from headway.wire import FRAME_BYTES_MAX, Ended, Ending, Key, LogChunk, Logs, Returned, Started, encode
 
 
@@ -64,32 +65,62 @@ def test_small_changes_of_a_window_are_not_told(told: int, now: int, tells: bool
     assert differs(told, now) is tells
 
 
+def kept(chunks: list[LogChunk]) -> bytes:
+    """What a reader gets of them."""
+    place, found = 0, b""
+    for chunk in sorted(chunks, key=lambda chunk: chunk.at):
+        if (piece := behind(place, chunk.at, chunk.body)) is not None:
+            found += (said_of(piece.missing) if piece.missing else b"") + piece.body
+            place = piece.at + len(piece.body)
+    return found
+
+
 def test_a_short_log_is_kept_whole():
     log = Log()
     log.write(b"one\n")
+    first = log.chunks(1, 2, 3)
     log.write(b"two\n")
-    log.close()
-    assert [chunk.body for chunk in log.chunks(1, 2, 3)] == [b"one\ntwo\n"]
-    assert log.tail() == b"one\ntwo\n"
+    assert [(chunk.at, chunk.body) for chunk in first + log.rest(1, 2, 3)] == [(0, b"one\n"), (4, b"two\n")]
+    assert log.so_far() == b"one\ntwo\n"
 
 
-@pytest.mark.parametrize("step", [1000, 65536, 3_000_000])
+@pytest.mark.parametrize("step", [1000, 65536])
 @pytest.mark.parametrize("beyond", [1, LAST_BYTES, LAST_BYTES + 1, 5_000_000])
 def test_a_long_log_keeps_its_beginning_and_its_end(step: int, beyond: int):
     text = bytes(range(256)) * ((FIRST_BYTES + beyond) // 256 + 1)
     text = text[: FIRST_BYTES + beyond]
     log = Log()
-    pieces: list[bytes] = []
+    chunks: list[LogChunk] = []
     for at in range(0, len(text), step):
         log.write(text[at : at + step])
-        pieces += [chunk.body for chunk in log.chunks(1, 2, 3)]
-    log.close()
-    pieces += [chunk.body for chunk in log.chunks(1, 2, 3)]
-    kept = b"".join(pieces)
+        chunks += log.chunks(1, 2, 3)
+    chunks += log.rest(1, 2, 3)
     missing = max(0, beyond - LAST_BYTES)
-    middle = f"\n[headway: {missing} bytes of output dropped here]\n".encode() if missing else b""
-    assert kept == text[:FIRST_BYTES] + middle + text[FIRST_BYTES + missing :]
-    assert log.tail() == kept[-4096:]
+    assert kept(chunks) == text[:FIRST_BYTES] + (said_of(missing) if missing else b"") + text[FIRST_BYTES + missing :]
+    assert log.so_far() == text[-4096:]
+    assert all(len(chunk.body) <= CHUNK_BYTES for chunk in chunks)
+
+
+def test_behind_its_first_bytes_a_log_sends_the_newest_at_a_rate_and_the_end_whole():
+    log, chunks = Log(), list[LogChunk]()
+    for _ in range(FIRST_BYTES // CHUNK_BYTES):
+        log.write(b"1" * CHUNK_BYTES)
+        chunks += log.chunks(1, 2, 3)
+    log.skip(1_000_000_000)
+    log.write(b"2" * 5000)
+    assert [(c.at, c.body) for c in log.chunks(1, 2, 3, most=100)] == [(log.written - 100, b"2" * 100)]
+    assert log.chunks(1, 2, 3, most=100) == []
+    log.write(b"3" * 10)
+    rest = log.rest(1, 2, 3)
+    assert kept(chunks + rest) == b"1" * FIRST_BYTES + said_of(1_000_000_000) + b"2" * 5000 + b"3" * 10
+
+
+def test_a_log_that_nobody_takes_stays_small():
+    log = Log()
+    for n in range(100):
+        log.write(bytes([n]) * CHUNK_BYTES)
+    assert sum(len(chunk.body) for chunk in log.rest(1, 2, 3)) <= 2 * HELD_BYTES_MAX
+    assert log.so_far() == bytes([99]) * 4096
 
 
 def an_ending(task: int, result: str | None = None) -> Ending:

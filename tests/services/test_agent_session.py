@@ -176,8 +176,27 @@ async def test_a_log_survives_a_broken_connection(tmp_path: Path):
         await leader.until(lambda: leader.chunks)
         leader.drop()
         await leader.until(lambda: leader.ending(key_of(task)))
-        pieces = {chunk.sequence: chunk.body for chunk in leader.chunks}
+        pieces = {chunk.at: chunk.body for chunk in leader.chunks}
         assert b"".join(pieces[n] for n in sorted(pieces)) == b"1\n2\n3\n4\n5\n6\n"
+
+
+async def test_a_task_that_prints_is_not_held_up_by_a_leader_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("headway.agent.outbox.LOGS_BYTES_MAX", 100_000)
+    monkeypatch.setattr("headway.agent.runners.printing.PATIENCE_SECONDS", 0.1)
+    async with a_leader() as leader, an_agent(leader, tmp_path / "n1"):
+        task = a_shell(f"sleep 0.3; head -c 20000000 /dev/zero; touch {tmp_path}/over; echo end")
+        await leader.dispatch(task)
+        await leader.until(lambda: key_of(task) in leader.started)
+        await leader.vanish()
+        async with asyncio.timeout(10):
+            while not (tmp_path / "over").exists():
+                await asyncio.sleep(0.01)
+        await leader.listen()
+        await leader.until(lambda: leader.ending(key_of(task)))
+        log = leader.log(task)
+        assert log.endswith(b"\0end\n") and b"bytes of output dropped here]" in log
 
 
 async def test_what_is_dispatched_twice_runs_once(tmp_path: Path):

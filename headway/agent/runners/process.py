@@ -25,12 +25,13 @@ from headway.agent.logs import Log
 from headway.agent.outbox import Outbox
 from headway.agent.runners import freight
 from headway.agent.runners.attempt import Attempt, Standing, decode, ended, faulty, not_started
-from headway.agent.runners.burial import READ_BYTES, drain, reap
+from headway.agent.runners.burial import reap
 from headway.agent.runners.directories import Directories
 from headway.agent.runners.leaving import Leaving
 from headway.agent.runners.lending import Lending
 from headway.agent.runners.orphans import Orphans
 from headway.agent.runners.output import output
+from headway.agent.runners.printing import Printing
 from headway.agent.runners.roots import Roots
 from headway.agent.runners.spawn import NotSpawned, Pid, opened
 from headway.agent.runners.starting import Starting, Walls
@@ -42,8 +43,6 @@ from headway.agent.sandbox.groups import Groups, summed
 from headway.core.checkpoints import LEFT_EXIT
 from headway.wire import Assignment, Bounds, Ending, Key, Outcome
 
-LOG_SECONDS = 0.5
-"""How long output may wait for company before it is shipped."""
 ANNOUNCE_SECONDS = 0.02
 """What ends sooner is not announced: its ending says all."""
 CLOSE_SECONDS = 1.0
@@ -98,8 +97,7 @@ class ProcessRunner:
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._attempts: dict[Key, Attempt] = {}
         self._pids: dict[int, Attempt] = {}
-        self._talking: set[Attempt] = set()
-        self._muted: set[Attempt] = set()
+        self._printing = Printing(watcher, outbox, clock, self._null)
         self._unannounced: list[Attempt] = []
         self.owned_until = math.inf
         self.is_known: Callable[[int], bool] = self._pids.__contains__
@@ -265,7 +263,7 @@ class ProcessRunner:
         attempt.pid, attempt.pidfd = pid, opened(pid)
         self._pids[pid] = attempt
         self._watcher.watch(attempt.pidfd, lambda: self._exited(attempt))
-        self._watcher.watch(attempt.pipe, lambda: self._readable(attempt))
+        self._printing.listen(attempt)
         self._announce_later(attempt)
         if attempt.words.cap_warning is not None:
             self._timing.arm(attempt)
@@ -302,43 +300,6 @@ class ProcessRunner:
         running = [attempt.key for attempt in attempts if self._attempts.get(attempt.key) is attempt]
         if running:
             self._outbox.start(running)
-
-    # ── output ──────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _readable(self, attempt: Attempt) -> None:
-        if self._outbox.logs_full:  # the task waits in write() until the leader took some
-            self._watcher.forget(attempt.pipe)
-            self._muted.add(attempt)
-            self._talk(attempt)
-            return
-        body = os.read(attempt.pipe, READ_BYTES)
-        if not body:
-            self._watcher.forget(attempt.pipe)  # closed its output, may run on
-            return
-        attempt.log.write(body)
-        if attempt.log.full_chunk:
-            self._ship(attempt)
-        else:
-            self._talk(attempt)
-
-    def _talk(self, attempt: Attempt) -> None:
-        if not self._talking:
-            self._loop.call_later(LOG_SECONDS, self._ship_all)
-        self._talking.add(attempt)
-
-    def _ship_all(self) -> None:
-        talking, self._talking = self._talking, set()
-        for attempt in talking:
-            self._ship(attempt)
-        muted, self._muted = self._muted, set()
-        for attempt in muted:
-            if attempt.pipe >= 0:
-                self._watcher.watch(attempt.pipe, lambda attempt=attempt: self._readable(attempt))
-
-    def _ship(self, attempt: Attempt) -> None:
-        chunks = attempt.log.chunks(*attempt.key)
-        if chunks:
-            self._outbox.log(chunks)
 
     # ── end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -409,7 +370,7 @@ class ProcessRunner:
 
     def _buried(self, attempt: Attempt) -> Ending:
         status, rusage = self._reap(attempt)
-        drain(attempt)
+        self._printing.drain(attempt)
         usage = self._give_group(attempt)
         outcome, code, message = verdict(status, attempt.stop, attempt.assignment.cap_ms)
         if attempt.stop is None and (wrong := self._starting.wrong(attempt, status)) is not None:
@@ -455,9 +416,8 @@ class ProcessRunner:
         log = attempt.log
         if not log.written:
             return ending
-        log.close()
-        self._ship(attempt)
-        return msgspec.structs.replace(ending, tail=log.tail(), log_bytes=log.written)
+        self._printing.ship_rest(attempt)
+        return msgspec.structs.replace(ending, tail=log.so_far(), log_bytes=log.written)
 
     def _tidy(self, attempt: Attempt) -> None:
         """What an attempt leaves behind goes; if it does not go, that is no reason not to report its end."""
@@ -482,8 +442,7 @@ class ProcessRunner:
             self._blobs.give_back(name)
         if not attempt.pid:
             self._roots.give(attempt)
-        self._talking.discard(attempt)
-        self._muted.discard(attempt)
+        self._printing.forget(attempt)
         if attempt.pipe >= 0:
             self._watcher.forget(attempt.pipe)
             os.close(attempt.pipe)

@@ -85,11 +85,15 @@ order by a.id desc limit $4
 -- name: attempts
 -- The tries of a task, those under way included, oldest first.
 select a.attempt, a.outcome, a.status, a.exit_code, a.started_at, a.finished_at, a.code, a.message, a.usage, a.tail,
-       a.log_bytes, n.name as node
+       a.log_bytes, n.name as node,
+       case when a.log_bytes > 0 then greatest(a.log_bytes - (
+           select coalesce(sum(length(l.body)), 0) from log l
+           where l.pool = $1 and l.tenant = $2 and l.id = $3 and l.attempt = a.attempt
+       ), 0)::bigint else 0 end as log_dropped
 from attempt a left join node n on n.pool = $1 and n.node = a.node
 where a.pool = $1 and a.tenant = $2 and a.id = $3 and a.attempt > 0
 union all
-select q.attempt, null, null, null, coalesce(q.started_at, q.claimed_at), null, '', '', null, null, 0, n.name
+select q.attempt, null, null, null, coalesce(q.started_at, q.claimed_at), null, '', '', null, null, 0, n.name, 0
 from queue q left join node n on n.pool = $1 and n.node = q.node
 where q.pool = $1 and q.tenant = $2 and q.id = $3 and q.state >= 2
 order by 1
@@ -107,17 +111,27 @@ join attempt a on a.pool = any(array[wanted.pool]) and a.tenant = wanted.tenant 
 select state, count(*) as tasks from queue where pool = $1 group by state
 
 -- name: keep_logs
-insert into log (pool, tenant, id, attempt, sequence, body)
-select $1, tenant, id, attempt, sequence, body
-from unnest($2::int[], $3::bigint[], $4::smallint[], $5::int[], $6::bytea[])
-    as said (tenant, id, attempt, sequence, body)
-on conflict do nothing
+-- Pieces may come again, and the last one of an output longer than it came before.
+insert into log (pool, tenant, id, attempt, at, body)
+select distinct on (tenant, id, attempt, at) $1, tenant, id, attempt, at, body
+from unnest($2::int[], $3::bigint[], $4::smallint[], $5::bigint[], $6::bytea[])
+    as said (tenant, id, attempt, at, body)
+order by tenant, id, attempt, at, length(body) desc
+on conflict (pool, tenant, id, attempt, at) do update set body = excluded.body
+where length(excluded.body) > length(log.body)
+
+-- name: roll_logs
+-- Behind the first bytes of an output only the newest are kept: from $5 up to $6 they go.
+delete from log using unnest($2::int[], $3::bigint[], $4::smallint[], $6::bigint[]) as old (tenant, id, attempt, until)
+where log.pool = $1 and log.tenant = old.tenant and log.id = old.id and log.attempt = old.attempt
+    and log.at >= $5 and log.at < old.until
 
 -- name: read_log
--- Pieces of one attempt's log behind a given one.
-select sequence, body from log
-where pool = $1 and tenant = $2 and id = $3 and attempt = $4 and sequence > $5
-order by sequence limit $6
+-- Pieces of one attempt's log that reach behind a byte; none is longer than $6.
+select at, body from log
+where pool = $1 and tenant = $2 and id = $3 and attempt = $4 and at > $5::bigint - $6::bigint
+    and at + length(body) > $5
+order by at limit $7
 
 -- name: keep_shapes
 insert into shape (pool, tenant, shape, body)
