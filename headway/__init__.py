@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headway.core.checkpoints import CheckpointRule as _CheckpointRule
     from headway.core.context import Context as Context
     from headway.core.task import RetryRule as _RetryRule
     from headway.core.task import Submission as Submission
@@ -32,11 +33,13 @@ if TYPE_CHECKING:
     from headway.sdk.handle import Handles as Handles
     from headway.sdk.task import Task as Task
 
+    Checkpoint = _CheckpointRule
     Retry = _RetryRule
 
 _HOMES = {
     "App": ("headway.sdk.app", "App"),
     "AsyncClient": ("headway.sdk.client", "AsyncClient"),
+    "Checkpoint": ("headway.core.checkpoints", "CheckpointRule"),
     "Client": ("headway.sdk.client", "Client"),
     "Context": ("headway.core.context", "Context"),
     "Handle": ("headway.sdk.handle", "Handle"),

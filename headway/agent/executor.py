@@ -23,6 +23,7 @@ from headway.agent.outbox import Outbox
 from headway.agent.ports import Ports
 from headway.agent.runners.attempt import Standing
 from headway.agent.runners.function import FunctionRunner
+from headway.agent.runners.keeping import Keeping
 from headway.agent.runners.lending import Lending
 from headway.agent.runners.process import ProcessRunner
 from headway.agent.runners.roots import Roots
@@ -122,6 +123,9 @@ class Executor:
                 app=offer.app,
                 workers=offer.workers,
                 rooms=Rooms(groups, data_dir / "workers", _worker_memory(offer)),
+                keeping=Keeping(
+                    data_dir / "checkpoints", blobs=blobs, outbox=outbox, clock=clock, report=self._functions_ended
+                ),
                 marker=marker,
                 watcher=self._watcher,
                 outbox=outbox,
@@ -188,9 +192,9 @@ class Executor:
             if assignment is not None and self._processes.leave(key, must=must) is Standing.UNBEGUN:
                 self._give_room(assignment)
                 back.append(key)
+        if self._functions is not None:
+            back += self._functions.leave(wanted, must=must)
         self._outbox.hand_back(back)
-        if self._functions is not None and must:
-            self._functions.stop(wanted, Outcome.LOST)
 
     def go_on(self, keys: list[Key]) -> None:
         """Has attempts go on that stood still."""
@@ -242,6 +246,8 @@ class Executor:
         """A new session: open questions are asked again."""
         self._blobs.ask_again()
         self._processes.say_again()
+        if self._functions is not None:
+            self._functions.say_again()
 
     # ── what the session asks ───────────────────────────────────────────────────────────────────────────────
 

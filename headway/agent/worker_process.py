@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import fcntl
 import gc
 import importlib
 import inspect
 import io
-import math
 import mmap
 import os
 import signal
@@ -23,15 +23,15 @@ import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from time import monotonic, monotonic_ns
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, runtime_checkable
 
 import msgspec
 
 from headway.agent.around_task import REPORTED_MS_MIN, Meter, Residue
-from headway.agent.plain import plain
+from headway.agent.plain import not_a_number, plain
 from headway.agent.worker_wire import (
     CURRENT,
     HEADER,
@@ -48,7 +48,7 @@ from headway.agent.worker_wire import (
     Job,
     framed,
 )
-from headway.core.context import Context
+from headway.core.context import Context, Left
 from headway.wire import RESULT_BYTES_MAX, TAIL_BYTES_MAX, Ending, LogChunk, Outcome
 
 if TYPE_CHECKING:
@@ -227,9 +227,19 @@ class Worker:
             return Ending(job.tenant, job.task, job.attempt, Outcome.FAILED, 0, None, wrong.code, plain(str(wrong)))
         except Stopped:
             raise
+        except Left:
+            self._running = 0
+            return self._left(job)
         except BaseException as raised:  # noqa: BLE001  whatever a client's function raises is its outcome
             self._running = 0
             return self._raised(job, raised)
+
+    def _left(self, job: Job) -> Ending:
+        if job.checkpoints:
+            said = "wrote a checkpoint and left"
+            return Ending(job.tenant, job.task, job.attempt, Outcome.YIELDED, 0, None, "checkpointed", said)
+        why = "it gave way and writes no checkpoints; submit it with checkpoint={}"
+        return Ending(job.tenant, job.task, job.attempt, Outcome.FAILED, 0, None, "raised", why)
 
     def _raised(self, job: Job, raised: BaseException) -> Ending:
         text, message = told(raised)
@@ -290,16 +300,27 @@ class Worker:
             self._coroutine = None
 
     def _context(self, job: Job) -> Context:
-        cap_at = monotonic() + job.cap_ms / 1000
-        return Context(
-            tenant=job.tenant, task=job.task, attempt=job.attempt, cap_at=cap_at, now=monotonic,
-            moved=lambda: self._moved(job.task),
+        context = Context(
+            tenant=job.tenant, task=job.task, attempt=job.attempt, cap_at=monotonic() + job.cap_ms / 1000,
+            now=monotonic, moved=lambda: self._news(job.task)[0] / 1e9, asked=lambda: bool(self._news(job.task)[1]),
         )  # fmt: skip
+        return self._with_checkpoints(context) if job.checkpoints else context
 
-    def _moved(self, task: int) -> float:
-        """By how many seconds the agent has moved the cap of the running task since it was given."""
-        whose, nanoseconds, _ = NEWS.unpack_from(self._page, NEWS_OFFSET)
-        return nanoseconds / 1e9 if whose == task else 0.0
+    def _with_checkpoints(self, context: Context) -> Context:
+        from headway.agent import worker_checkpoints as written  # for those few that write some
+
+        place = written.directory_of(context.task, context.attempt)
+
+        def keep(state: object, waits: bool) -> None:
+            written.keep(place, state, waits=waits)
+
+        return dataclasses.replace(context, checkpoint_dir=place, keep=keep, state=written.state_in(place))
+
+    def _news(self, task: int) -> tuple[int, int]:
+        """What the agent has to say to the running task: by how many ns its cap was moved since it was given, and
+        whether it is to leave."""
+        whose, nanoseconds, leaves = NEWS.unpack_from(self._page, NEWS_OFFSET)
+        return (nanoseconds, leaves) if whose == task else (0, 0)
 
     def _with_log(self, job: Job, ending: Ending) -> Ending:
         log = self._printed.take()
@@ -382,21 +403,6 @@ def load(where: str) -> Mapping[str, Function]:
     if not isinstance(app, App):
         raise TypeError(f"{where} is a {type(app).__name__}, not a headway.App")
     return app.tasks
-
-
-def not_a_number(value: object) -> str:
-    """The first float in a result that JSON has no word for: the encoder makes `null` of it without a sound."""
-    inner: Iterable[object]
-    match value:
-        case float():
-            return "" if math.isfinite(value) else str(value)
-        case dict():
-            inner = cast("dict[object, object]", value).values()
-        case list() | tuple() | set() | frozenset():
-            inner = cast("Iterable[object]", value)
-        case _:
-            return ""
-    return next((lost for item in inner if (lost := not_a_number(item))), "")
 
 
 def unknown(name: str, functions: Mapping[str, Function]) -> str:

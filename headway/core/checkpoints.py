@@ -39,8 +39,6 @@ def wrong_rules(warning: CapWarning | None, checkpoint: CheckpointRule | None, *
         if is_function:
             wrong.append(Refused("cap_warning", "a function gets no signals; it asks ctx.remaining"))
     if checkpoint is not None:
-        if is_function:
-            wrong.append(Refused("checkpoint", "a function writes no checkpoints yet; make it a command"))
         grace = duration_ms(checkpoint.grace, "checkpoint.grace", least_ms=1)
         if isinstance(grace, int) and grace > GRACE_MS_MAX:
             grace = Refused("checkpoint.grace", "must not exceed 1h")

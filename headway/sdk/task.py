@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, ParamSpec, Self, Typ
 from headway.sdk.errors import SubmissionError, said_by
 
 if TYPE_CHECKING:
+    from headway.core.checkpoints import CheckpointRule
     from headway.core.context import Context
     from headway.core.task import RetryRule, Submission
     from headway.sdk.app import App
@@ -39,6 +40,8 @@ class Overrides(TypedDict, total=False):
     retry: RetryRule | None
     env: Mapping[str, str] | None
     tags: Mapping[str, str] | None
+    preemptible: bool | None
+    checkpoint: CheckpointRule | None
 
 
 class Options(NamedTuple):
@@ -52,6 +55,8 @@ class Options(NamedTuple):
     retry: RetryRule | None = None
     env: Mapping[str, str] | None = None
     tags: Mapping[str, str] | None = None
+    preemptible: bool | None = None
+    checkpoint: CheckpointRule | None = None
 
     def replaced(self, said: Mapping[str, object]) -> Options:
         """These options with some said anew."""

@@ -228,3 +228,92 @@ def test_rules_that_make_no_sense_are_refused(said: dict[str, Any], path: str):
     wrong = admit(submission, {"basic": Tier("basic", {}, 5000, 5000)})
     assert isinstance(wrong, list)
     assert [one.path for one in wrong] == [path]
+
+
+# ── functions ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+APP = """
+import os, time
+
+class Task:
+    def __init__(self, fn):
+        self.fn, self.wants_context = fn, True
+
+class App:
+    tasks = {}
+
+app = App()
+
+def task(fn):
+    app.tasks["works:" + fn.__name__] = Task(fn)
+
+@task
+def count(until, stores_at=0, *, ctx):
+    '''Counts on from the last checkpoint; leaves when it is asked to.'''
+    begun = at = ctx.state or 0
+    print("begins at", begun)
+    while at < until:
+        at += 1
+        time.sleep(0.01)
+        if ctx.checkpoint_requested:
+            ctx.give_way(at)
+        if at == stores_at and not begun:
+            open(ctx.checkpoint_dir + "/more", "w").write("kept")
+            ctx.checkpoint(at)
+            os._exit(9)
+    more = ctx.checkpoint_dir + "/more"
+    return [begun, open(more).read() if os.path.exists(more) else ""]
+"""
+
+
+@pytest.fixture
+def works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "works.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+
+
+@asynccontextmanager
+async def a_worker(serving: Serving, directory: Path, name: str) -> AsyncIterator[None]:
+    settings = AgentSettings(
+        url=serving.url, key=NODE_KEY, node=name, data_dir=directory / name, kinds=frozenset({"function"}),
+        app="works:app", workers=1, capacity={},
+    )  # fmt: skip
+    running = asyncio.create_task(Agent(settings).run())
+    try:
+        yield
+    finally:
+        running.cancel()
+        async with asyncio.timeout(SECONDS):
+            await asyncio.gather(running, return_exceptions=True)
+
+
+async def a_call(serving: Serving, *args: object, **said: object) -> str:
+    body = {"function": "works:count", "args": list(args), "checkpoint": {}, **said}
+    answer = await serving.http.post("/v1/tasks", json=body)
+    assert answer.status_code == 201, answer.text
+    return answer.json()["id"]
+
+
+@pytest.mark.usefixtures("works")
+async def test_a_function_is_asked_gives_way_and_goes_on_elsewhere(serving: Serving, tmp_path: Path):
+    task = await a_call(serving, 150)
+    async with a_worker(serving, tmp_path, "one"):
+        await until(serving, task, "running")
+        await serving.http.post(f"/v1/tasks/{task}:pause", params={"release": "1"})
+        async with asyncio.timeout(SECONDS):
+            while (await serving.http.get(f"/v1/tasks/{task}")).json()["status"] != "waiting":
+                await asyncio.sleep(0.02)
+    async with a_worker(serving, tmp_path, "two"):
+        await serving.http.post(f"/v1/tasks/{task}:resume")
+        done = await until(serving, task, "done")
+    assert done["result"][0] > 0
+    (first, _) = (await serving.http.get(f"/v1/tasks/{task}/attempts")).json()["items"]
+    assert (first["outcome"], first["code"]) == ("yielded", "checkpointed")
+
+
+@pytest.mark.usefixtures("works")
+async def test_what_a_function_stored_is_there_when_its_worker_died(serving: Serving, tmp_path: Path):
+    task = await a_call(serving, 40, 20, retry={"max_attempts": 2, "initial": "10ms"})
+    async with a_worker(serving, tmp_path, "one"):
+        done = await until(serving, task, "done")
+    assert (done["result"], done["attempt"]) == ([20, "kept"], 2)

@@ -109,6 +109,11 @@ class Attempt:
         self.timer: asyncio.TimerHandle | None = None
 
     @property
+    def rule(self) -> CheckpointRule | None:
+        """How it is asked for a checkpoint, if it writes any."""
+        return self.words.checkpoint
+
+    @property
     def owner(self) -> int:
         """Whose files are its own."""
         return self.user if self.user is not None else os.getuid()

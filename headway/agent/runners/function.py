@@ -26,6 +26,7 @@ from headway.agent.runners.function_endings import (
     with_reason,
     without_stand,
 )
+from headway.agent.runners.keeping import Keeping
 from headway.agent.runners.watcher import Watcher
 from headway.agent.runners.worker import Stop, Worker
 from headway.agent.runners.worker_room import Rooms
@@ -54,6 +55,7 @@ class FunctionRunner:
         app: str,
         workers: int,
         rooms: Rooms,
+        keeping: Keeping,
         marker: str,
         watcher: Watcher,
         outbox: Outbox,
@@ -63,6 +65,8 @@ class FunctionRunner:
     ) -> None:
         self._app = app
         self._rooms = rooms
+        self._keeping = keeping
+        keeping.tell, self.say_again = self._ask, keeping.say_again
         self._marker = marker
         self._watcher = watcher
         self._outbox = outbox
@@ -88,7 +92,15 @@ class FunctionRunner:
     # ── what the executor does ──────────────────────────────────────────────────────────────────────────────
 
     def add(self, assignments: list[Assignment]) -> None:
-        """Takes functions to run."""
+        """Takes functions to run; those that begin from a checkpoint when it is there."""
+        if any(assignment.checkpoints for assignment in assignments):
+            for assignment in assignments:
+                if assignment.checkpoints:
+                    self._keeping.prepare(assignment, self._enqueue)
+            assignments = [assignment for assignment in assignments if not assignment.checkpoints]
+        self._enqueue(assignments)
+
+    def _enqueue(self, assignments: list[Assignment]) -> None:
         if not self._queue:
             self.moved_at = self._clock()
         self._queue += assignments
@@ -112,7 +124,9 @@ class FunctionRunner:
     def hand_back(self, keep: int) -> list[Key]:
         """Gives up what waits beyond `keep`, the latest first."""
         given = [self._queue.pop() for _ in range(len(self._queue) - keep)]
-        return [key_of(assignment) for assignment in given]
+        back = [key_of(assignment) for assignment in given]
+        self._keeping.drop(back)
+        return back
 
     def oldest_age(self) -> float:
         """For how long the task has been running that runs longest."""
@@ -122,7 +136,7 @@ class FunctionRunner:
     def keys(self) -> list[Key]:
         """Everything it holds."""
         held = [assignment for worker in self._workers for assignment in worker.held.values()]
-        return [key_of(assignment) for assignment in (*self._queue, *held)]
+        return [key_of(assignment) for assignment in (*self._queue, *held)] + self._keeping.keys()
 
     def announced(self) -> list[Key]:
         """What was announced as started and still runs."""
@@ -148,6 +162,23 @@ class FunctionRunner:
                 if (bounds := said.get(key_of(assignment))) is not None:
                     worker.change(task, bounds)
             self._look_at(worker)
+
+    def leave(self, keys: set[Key], *, must: bool) -> list[Key]:
+        """Asks functions to leave with a checkpoint; those that do not are stopped if they must. Answers those that had
+        not begun."""
+        back = [key_of(a) for a in self._queue if key_of(a) in keys]
+        self._queue = deque(a for a in self._queue if key_of(a) not in keys)
+        self._keeping.drop(back)
+        held = {key_of(a) for worker in self._workers for a in worker.held.values()} & keys
+        self.go_on(held)
+        self._keeping.leave(held, (lambda key: self.stop({key}, Outcome.LOST)) if must else None)
+        return back
+
+    def _ask(self, key: Key) -> None:
+        for worker in self._workers:
+            if key.task in worker.held:
+                worker.asked.add(key.task)
+                self._look_at(worker)
 
     def stand(self, keys: set[Key]) -> list[Key]:
         """Has functions stand still, as soon as their workers hold nobody else's; answers those that had not begun."""
@@ -206,6 +237,7 @@ class FunctionRunner:
 
     def abandon(self, keys: set[Key] | None = None) -> None:
         """Kills (None: everything) at once and forgets: it is not ours any more."""
+        self._keeping.drop(keys)
         forgotten = [a for a in self._queue if keys is None or key_of(a) in keys]
         self._queue = deque(a for a in self._queue if keys is not None and key_of(a) not in keys)
         for worker in self._workers:
@@ -322,6 +354,7 @@ class FunctionRunner:
         self._report([stopped(assignment, why, 0) for assignment, why in whys if why is not Outcome.LOST], 0.0)
 
     def _report(self, endings: list[Ending], seconds: float) -> None:
+        endings = self._keeping.ended(endings)
         if endings:
             self._on_end(endings, seconds)
 
@@ -345,7 +378,7 @@ class FunctionRunner:
         if worker.room.looks(worker.pid):
             worker.kill()
             return
-        if worker.stood_at is not None and self._is_to_run(worker):
+        if worker.stood_at is not None and (worker.stop is not None or worker.current()[0] in self._doomed):
             worker.go_on(now)
         if worker.stop is not None:
             if now >= worker.stop.force_at:
@@ -357,7 +390,7 @@ class FunctionRunner:
         assignment = worker.held.get(task)
         if assignment is None or worker.stood_at is not None:
             return
-        if task in worker.moved_ms:
+        if task in worker.moved_ms or task in worker.asked:
             worker.tell_news(task)
         if task in self._doomed:
             self._ask_to_stop(worker, assignment, self._doomed[task], now)
@@ -368,10 +401,6 @@ class FunctionRunner:
         elif age > TICK_SECONDS and worker.announced != task:
             worker.announced = task
             self._outbox.start([key_of(assignment)])
-
-    def _is_to_run(self, worker: Worker) -> bool:
-        """Whether a worker that stands has to go on to be stopped."""
-        return worker.stop is not None or worker.current()[0] in self._doomed
 
     def _ask_to_stop(self, worker: Worker, assignment: Assignment, why: Outcome, now: float) -> None:
         if len(worker.held) > 1:
@@ -387,7 +416,7 @@ class FunctionRunner:
         room = None
         try:
             room = self._rooms.take()
-            worker = Worker(self._app, self._marker, room)
+            worker = Worker(self._app, self._marker, room, self._keeping.root)
         except OSError as error:
             _log.error("a worker could not be started; will try again", why=str(error))
             if room is not None:

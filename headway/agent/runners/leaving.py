@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 import structlog
 
 from headway.agent.blobs import Blobs
 from headway.agent.outbox import Outbox
 from headway.agent.runners import checkpoints
-from headway.agent.runners.attempt import Attempt
 from headway.agent.transfer import TransferFault
+from headway.core.checkpoints import CheckpointRule
 from headway.core.quantity import duration_ms
 from headway.files.packing import Changed
 from headway.wire import Checkpointed, Key
@@ -29,7 +30,25 @@ WRITES_NONE = "it writes no checkpoints; let it say so: checkpoint: {}"
 _log = structlog.get_logger("headway.agent.checkpoints")
 
 
-class Leaving:
+class Writes(Protocol):
+    """An attempt that writes checkpoints, or does not."""
+
+    @property
+    def key(self) -> Key: ...
+    @property
+    def owner(self) -> int: ...
+    @property
+    def rule(self) -> CheckpointRule | None: ...
+    @property
+    def directory(self) -> str: ...
+    @property
+    def stood_at(self) -> float | None: ...
+
+
+W = TypeVar("W", bound=Writes)
+
+
+class Leaving(Generic[W]):
     """The attempts that write checkpoints."""
 
     def __init__(
@@ -38,21 +57,21 @@ class Leaving:
         blobs: Blobs,
         outbox: Outbox,
         clock: Callable[[], float],
-        tell: Callable[[Attempt, signal.Signals], None],
+        tell: Callable[[W, signal.Signals], None],
     ) -> None:
         self._blobs = blobs
         self._outbox = outbox
         self._clock = clock
         self._tell = tell
         self._loop = asyncio.get_running_loop()
-        self._there: dict[Key, Attempt] = {}
+        self._there: dict[Key, W] = {}
         self._storing: dict[Key, asyncio.Task[None]] = {}
         self._asked: dict[Key, asyncio.TimerHandle] = {}
         self._not_before: dict[Key, float] = {}
         self._last: dict[Key, str] = {}
         self._look_at: asyncio.TimerHandle | None = None
 
-    def began(self, attempt: Attempt) -> None:
+    def began(self, attempt: W) -> None:
         """An attempt runs that writes checkpoints."""
         self._there[attempt.key] = attempt
         self._look_later()
@@ -67,9 +86,9 @@ class Leaving:
         if (storing := self._storing.pop(key, None)) is not None:
             storing.cancel()
 
-    def ask(self, attempt: Attempt, stays: Callable[[str], None]) -> None:
+    def ask(self, attempt: W, stays: Callable[[str], None]) -> None:
         """Asks an attempt to write a checkpoint and leave; `stays` is told why it does not."""
-        rule = attempt.words.checkpoint
+        rule = attempt.rule
         if rule is None:
             stays(WRITES_NONE)
             return
@@ -102,7 +121,7 @@ class Leaving:
                 self._storing[key] = asyncio.ensure_future(self._store(attempt))
         self._look_later()
 
-    async def _store(self, attempt: Attempt) -> None:
+    async def _store(self, attempt: W) -> None:
         key, path = attempt.key, checkpoints.place(attempt.directory)
         try:
             digest = await checkpoints.stored(self._blobs, key, path, attempt.owner)

@@ -17,6 +17,7 @@ import msgspec
 from headway.agent.leftovers import MARKER, kill_group
 from headway.agent.runners.spawn import NotSpawned, spawn
 from headway.agent.runners.worker_room import Room
+from headway.agent.worker_checkpoints import ROOT
 from headway.agent.worker_wire import (
     CURRENT,
     HEADER,
@@ -53,7 +54,7 @@ class Stop:
 class Worker:
     """A worker process. It holds at most one chunk of tasks."""
 
-    def __init__(self, app: str, marker: str, room: Room) -> None:
+    def __init__(self, app: str, marker: str, room: Room, checkpoints: str) -> None:
         self.room = room
         self.held: dict[int, Assignment] = {}
         self.given_at = 0.0
@@ -65,6 +66,8 @@ class Worker:
         self.stop: Stop | None = None
         self.moved_ms: dict[int, int] = {}
         """By how much the caps of tasks it holds were moved since it was given them."""
+        self.asked: set[int] = set()
+        """Tasks it holds that are to write a checkpoint and leave."""
         self.stood_at: float | None = None
         """Since when it stands still."""
         self.stood: dict[int, float] = {}
@@ -73,7 +76,7 @@ class Worker:
         self.was_killed = False
         self._unread = bytearray()
         self._unsent = bytearray()
-        self.data, self._control, self._page, self.pid = _start(app, marker, room)
+        self.data, self._control, self._page, self.pid = _start(app, marker, room, checkpoints)
         self.pidfd = os.pidfd_open(self.pid)
 
     @property
@@ -88,6 +91,7 @@ class Worker:
         self.given, self.given_at = len(chunk), now
         self.moved_ms.clear()
         self.stood.clear()
+        self.asked.clear()
         self.is_revoked = False
         self._unsent += framed(_encode(chunk))
 
@@ -169,7 +173,7 @@ class Worker:
 
     def tell_news(self, task: int) -> None:
         """Writes where the running task finds it what changed for it since it began."""
-        NEWS.pack_into(self._page, NEWS_OFFSET, task, self.moved_ms[task] * 1_000_000, 0)
+        NEWS.pack_into(self._page, NEWS_OFFSET, task, self.moved_ms.get(task, 0) * 1_000_000, int(task in self.asked))
 
     def current(self) -> tuple[int, float]:
         """The task it runs now (0: none) and for how many seconds."""
@@ -229,7 +233,7 @@ class Worker:
         self._page.close()
 
 
-def _start(app: str, marker: str, room: Room) -> tuple[socket.socket, socket.socket, mmap.mmap, int]:
+def _start(app: str, marker: str, room: Room, checkpoints: str) -> tuple[socket.socket, socket.socket, mmap.mmap, int]:
     data, their_data = socket.socketpair()
     control, their_control = socket.socketpair()
     page = os.memfd_create("headway-worker", os.MFD_CLOEXEC)
@@ -242,7 +246,7 @@ def _start(app: str, marker: str, room: Room) -> tuple[socket.socket, socket.soc
     argv = [sys.executable, "-m", "headway.agent.worker_process", app, "3", "4", "5", str(os.getpid())]
     pid = spawn(
         argv,
-        _environment(marker, room),
+        {**_environment(marker, room), ROOT: checkpoints},
         os.getcwd(),
         {0: null, 1: 2, 2: 2, **dict(zip((3, 4, 5), theirs, strict=True))},
     )
