@@ -93,6 +93,7 @@ _AGENT = [
         help="Credentials for them, as `skopeo login` writes them.",
         type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
     ),
+    click.option("--cache", metavar="SIZE", callback=size, help="For scripts and bundles that were fetched (4Gi)."),
     click.option("--image-cache", metavar="SIZE", callback=size, help="For unpacked images (20Gi)."),
     click.option(
         "--show",
@@ -144,11 +145,13 @@ def start(
     image_dirs: tuple[Path, ...],
     registries: tuple[str, ...],
     registry_auth: Path | None,
+    cache: int | None,
     image_cache: int | None,
     shown: tuple[Path, ...],
 ) -> int:
     """Runs an agent until it is told to stop; answers its exit code."""
     from headway.agent.agent import AgentSettings
+    from headway.agent.cache import CACHE_BYTES_MAX
     from headway.agent.capacity import cpus
     from headway.agent.images.fetch import REGISTRIES, Registries
     from headway.agent.images.store import CACHE_BYTES, ImageSettings
@@ -178,6 +181,7 @@ def start(
         gpus=gpus,
         ports=ports or (FIRST, LAST),
         labels=labels,
+        cache_bytes=cache or CACHE_BYTES_MAX,
         has_cpu_quota=cpu_quota,
         has_sandbox=sandbox,
         shown=shown,
