@@ -9,7 +9,7 @@ import pytest
 
 from headway.agent.sandbox.cgroups import Group
 from headway.wire import Assignment, Freeze, Outcome, Thaw
-from tests.services.agent_leader import FakeLeader, a_call, a_leader, a_shell, an_agent, key_of, result_of
+from tests.services.agent_leader import FakeLeader, a_call, a_leader, a_shell, an_agent, key_of, result_of, sandboxed
 
 COUNTS = "while :; do echo x >> {file}; sleep 0.01; done"
 APP = """
@@ -198,3 +198,23 @@ async def test_a_function_stands_still_and_holds_nobody_up(tmp_path: Path, monke
 
 def size(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
+
+
+async def test_in_a_sandbox_all_of_it_stands(tmp_path: Path, way: str):
+    async with a_leader() as leader, an_agent(leader, tmp_path / "n1", sandbox=True):
+        task = sandboxed(
+            a_shell("setsid sh -c 'while :; do echo a; sleep 0.02; done' & while :; do echo b; sleep 0.02; done")
+        )
+        await leader.dispatch(task)
+        await leader.until(lambda: {b"a", b"b"} <= set(leader.log(task).split()))
+        await stands(leader, task)
+        for _ in range(3):  # what it printed before is told
+            await a_while(leader)
+        before = leader.log(task)
+        for _ in range(3):
+            await a_while(leader)
+        assert leader.log(task) == before
+        await goes_on(leader, task)
+        await leader.until(lambda: {b"a", b"b"} <= set(leader.log(task)[len(before) :].split()))
+        await leader.kill(task)
+        await leader.until(lambda: leader.ending(key_of(task)))
