@@ -113,6 +113,8 @@ async def test_what_runs_stands_still_and_goes_on(serving: Serving):
         await end(agent, key)
         await until(serving, task, "done", "done")
         assert await kinds(serving, task, 3) == ["paused", "resumed", "resumed"]
+        (first, *_) = (await serving.http.get("/v1/events", params={"task": task})).json()["items"]
+        assert first["message"] == "as asked, it stands still on its node"
 
 
 async def test_what_waits_is_not_started_until_it_is_resumed(serving: Serving):

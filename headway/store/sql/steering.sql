@@ -113,7 +113,8 @@ with said as materialized (
 ), told as (
     insert into event (pool, tenant, id, kind, attempt, code, message)
     select $1, tenant, id, case when state = 7 then 'paused' else 'preempted' end, attempt,
-           case when state = 7 then 'paused' else 'preempted' end, why
+           case when state = 7 then 'paused' else 'preempted' end,
+           case when state = 7 then 'as asked, it stands still on its node' else why end
     from frozen
 )
 select tenant, id, attempt, state from frozen
