@@ -118,7 +118,7 @@ async def test_files_that_a_function_left_are_gone_before_the_next_begins(alone:
         endings = await alone.run(a_call("shop:files"), a_call("shop:left"))
         assert [result_of(ending) for ending in endings] == [3, True]
     directory = Path(str(await said(alone, "where")))
-    assert directory.parent.name == "workers" and len(list(directory.iterdir())) == 1
+    assert directory.parent.parent.name == "workers" and len(list(directory.iterdir())) == 1
 
 
 async def test_a_function_that_eats_more_than_its_worker_has_fails_with_oom_and_no_other_does(alone: FakeLeader):
