@@ -96,24 +96,25 @@ class FakeLeader:
 
     async def run(self, *assignments: Assignment) -> list[Ending]:
         """Dispatches and waits for all endings."""
-        await self.say(Dispatch(list(assignments)))
-        keys = [key_of(assignment) for assignment in assignments]
-        await self.until(lambda: all(self.ending(key) for key in keys))
-        found = [self.ending(key) for key in keys]
-        return [ending for ending in found if ending is not None]
+        return await self.run_without(None, list(assignments))
 
     async def dispatch(self, *assignments: Assignment) -> None:
         await self.say(Dispatch(list(assignments)))
 
-    async def run_without(self, slow: Assignment, assignments: list[Assignment]) -> list[Ending]:
-        """Dispatches all and waits for the endings of all but one. What the node gives back it gets again."""
+    async def run_without(self, slow: Assignment | None, assignments: list[Assignment]) -> list[Ending]:
+        """Dispatches all and waits for the endings of all but one. What the node gives back it gets again, as from any
+        leader: its window may have closed, or its worker may not be there yet."""
         await self.dispatch(*assignments)
         given = {key_of(assignment): assignment for assignment in assignments}
-        others = [key for key in given if key != key_of(slow)]
+        others = [key for key in given if slow is None or key != key_of(slow)]
         while missing := [key for key in others if self.ending(key) is None]:
-            await self.until(lambda: self.returned or all(self.ending(key) for key in missing))
-            back, self.returned = self.returned, []
-            await self.dispatch(*(given[key] for key in back))
+            await self.until(
+                lambda: not given.keys().isdisjoint(self.returned) or all(self.ending(key) for key in missing)
+            )
+            back = [key for key in self.returned if key in given]
+            self.returned = [key for key in self.returned if key not in given]
+            if back:
+                await self.dispatch(*(given[key] for key in back))
         return [ending for key in others if (ending := self.ending(key)) is not None]
 
     async def run_one(self, assignment: Assignment) -> Ending:
