@@ -59,7 +59,7 @@ def wishes(said: dict[str, object]) -> dict[str, object]:
     """Takes the submission options out of `said`, as the keys of a submission."""
     names = (
         "tier", "profile", "image", "name", "delay_tolerance", "eligible_at", "execution_cap", "cap_grace", "env",
-        "tags", "bundle", "workdir",
+        "tags", "bundle", "workdir", "network", "tmp",
     )  # fmt: skip
     taken = {name: said.pop(name) for name in names}
     resources = cast("dict[str, str]", said.pop("resources"))
@@ -150,6 +150,8 @@ _SUBMISSION = [
     click.option("--workdir", metavar="PATH", help="Where in it to start."),
     click.option("--concurrency", multiple=True, metavar="KEY=N", callback=pairs, help="At most N of KEY at once."),
     click.option("--rate", "rates", multiple=True, metavar="KEY=RATE", callback=pairs, help="Such as api=60/m."),
+    click.option("--network", is_flag=True, help="Its sandbox has the node's network, if its plan allows that."),
+    click.option("--tmp", metavar="SIZE", help="How large its /tmp is, such as 512Mi; part of its memory."),
     click.option("--preemptible", is_flag=True, help="It may be paused for more pressing work."),
     click.option("--tag", "tags", multiple=True, metavar="K=V", callback=pairs, help="A tag."),
 ]

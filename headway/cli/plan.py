@@ -33,6 +33,9 @@ def _wishes(command: Callable[..., Any]) -> Callable[..., Any]:
                 help="Which profiles its tasks may ask for though their tier's is stricter; `none` for none.",
             ),
             click.option(
+                "--network/--no-network", default=None, help="Whether its tasks may have the node's network.",
+            ),
+            click.option(
                 "--admission", type=click.Choice(["warn", "refuse"]),
                 help="What becomes of a task that cannot start within its tolerance.",
             ),
@@ -91,12 +94,14 @@ def _said(
     quota: dict[str, str],
     resource_max: dict[str, str],
     profiles: str | None,
+    network: bool | None,
     admission: str | None,
 ) -> Item:
     """What was said of a plan, laid over what there is."""
     said = options.mentioned(
         urgent_share=urgent_share,
         admission=admission,
+        network=network,
         profiles=[one.strip() for one in profiles.split(",") if one.strip() != "none"] if profiles else None,
         tiers=[one.strip() for one in tiers.split(",")] if tiers else None,
     )

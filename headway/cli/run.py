@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 
 from headway.cli import options
+from headway.cli.submit import uploaded
 from headway.cli.submitted import report, wait_options
 from headway.sdk.client import Client
 from headway.sdk.submissions import submission
@@ -28,11 +31,19 @@ def command(
 
     \b
     headway run -- echo hello
+    headway run -- ./encode.sh in.mp4
     headway run --tier premium --execution-cap 10m --follow -- make test
     headway run --image busybox:1.36 -- uname -a
     """
     if not words and "image" not in wishes:
         raise click.UsageError("Missing argument '-- CMD …'.")
     said = {"command": list(words)} if words else {}
+    if words and _is_script(words[0]) and not wishes.keys() & {"image", "bundle"}:
+        said = {**uploaded(client, words[0], Path()), "args": list(words[1:])}
     record = client.submit(submission({**options.sent(client, wishes), **said}))
     return report(client, record, form, wait=wait, follow=follow, timeout=timeout)
+
+
+def _is_script(word: str) -> bool:
+    """Whether it means a file here, beside whoever calls: no node has that."""
+    return "/" in word and not word.startswith("/") and Path(word).is_file()

@@ -97,6 +97,8 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     preemptible: bool = False
     cap_warning: CapWarning | None = None
     checkpoint: CheckpointRule | None = None
+    network: bool = False
+    tmp: str | int | None = None
 
 
 class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -121,6 +123,10 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
     """The container image it runs in."""
     cap_warning: CapWarning | None = None
     checkpoint: CheckpointRule | None = None
+    network: bool = False
+    """Whether its sandbox has the node's network."""
+    tmp: int | None = None
+    """How large its /tmp is, in bytes, if it said so."""
 
 
 class Tier(msgspec.Struct, frozen=True):
@@ -156,6 +162,8 @@ class Admitted(msgspec.Struct, frozen=True, gc=False):
     """How closed in a process is to run; a function runs in its worker."""
     is_loosened: bool
     """Whether it asks for less than its tier's profile."""
+    network: bool
+    """Whether it asks for a network inside its sandbox."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -185,6 +193,8 @@ def admit(said: Submission, tiers: dict[str, Tier]) -> Admitted | list[Refused]:
         wrong.append(Refused("cap_grace", "must not exceed 10m"))
     if isinstance(needs, list):
         wrong += needs
+    elif said.tmp is not None or said.network:
+        wrong += _wrong_walls(said, tier, dict(needs))
     if wrong:
         return wrong
     assert isinstance(tolerance, int)
@@ -199,6 +209,8 @@ def _admitted(
 ) -> Admitted:
     kind: Kind = "function" if said.function is not None else "script" if said.script is not None else "command"
     ports = names_of(said.resources["ports"]) if "ports" in said.resources else []
+    tmp = None if said.tmp is None else size_bytes(said.tmp, "tmp")
+    assert not isinstance(tmp, Refused)
     spec = Spec(
         said.command,
         said.script,
@@ -214,6 +226,8 @@ def _admitted(
         said.image,
         said.cap_warning,
         said.checkpoint,
+        said.network,
+        tmp,
     )
     profile = TRUSTED if kind == "function" else _profile(said, tier)
     return Admitted(
@@ -235,7 +249,24 @@ def _admitted(
         terms=terms,
         profile=profile,
         is_loosened=kind != "function" and is_looser(profile, tier.profile),
+        network=said.network and profile != TRUSTED,
     )
+
+
+def _wrong_walls(said: Submission, tier: Tier, needs: dict[str, int]) -> list[Refused]:
+    """What it asks of its sandbox and cannot have."""
+    wrong: list[Refused] = []
+    if said.function is not None:
+        return [Refused("network" if said.network else "tmp", "a function runs in its worker, and not in a sandbox")]
+    if _profile(said, tier) == HOSTILE:
+        return [Refused("network" if said.network else "tmp", "profile hostile has neither network nor another /tmp")]
+    if said.tmp is not None:
+        tmp, memory = size_bytes(said.tmp, "tmp"), needs.get("memory")
+        if isinstance(tmp, Refused):
+            wrong.append(tmp)
+        elif tmp < 1 or (memory is not None and tmp > memory):
+            wrong.append(Refused("tmp", "is in the task's memory: at least 1 byte, and no more than its memory"))
+    return wrong
 
 
 def _profile(said: Submission, tier: Tier) -> Profile:

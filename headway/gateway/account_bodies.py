@@ -64,6 +64,7 @@ class PlanPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     resource_max: Resources | UnsetType | None = UNSET
     admission: Admission | UnsetType = UNSET
     profiles: list[Profile] | UnsetType = UNSET
+    network: bool | UnsetType = UNSET
 
     def change(self) -> PlanChange | list[Refused]:
         """What it changes, or everything that is wrong with it."""
@@ -82,6 +83,7 @@ class PlanPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             resource_max=resource_max,
             admission=self.admission,
             profiles=self.profiles if self.profiles is UNSET else sorted(set(self.profiles)),
+            network=self.network,
         )
 
 

@@ -32,6 +32,7 @@ class Limits(msgspec.Struct, frozen=True):
     resource_max: dict[str, int | float] | None
     admission: str
     profiles: list[str]
+    network: bool
 
 
 class PlanView(Limits, frozen=True, kw_only=True):
@@ -121,7 +122,9 @@ def limits(plan: Plan) -> Limits:
     """What a plan allows, without what only its administrators need."""
     most = None if plan.resource_max is None else written(plan.resource_max)
     tiers = None if plan.tiers is None else list(plan.tiers)
-    return Limits(tiers, plan.urgent_share, written(plan.quota), most, plan.admission, list(plan.profiles))
+    return Limits(
+        tiers, plan.urgent_share, written(plan.quota), most, plan.admission, list(plan.profiles), plan.network
+    )
 
 
 def plan_view(plan: Plan) -> PlanView:

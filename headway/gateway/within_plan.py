@@ -28,6 +28,9 @@ def within(plan: Plan, said: Submission, verdict: Verdict) -> Verdict:
 
 def permitted(plan: Plan, role: str, verdict: Verdict) -> Verdict:
     """The verdict on a task, with a refusal of what it may not do outside its tier's profile."""
+    if isinstance(verdict, Admitted) and verdict.network and role != "admin" and not plan.network:
+        who = f"an administrator may say so, or allow it: headway plan set {plan.name} --network"
+        return [Refused("network", f"plan {plan.name} does not let tasks have a network; {who}")]
     if isinstance(verdict, list) or not verdict.is_loosened or role == "admin" or verdict.profile in plan.profiles:
         return verdict
     what = f"the profile of tier {verdict.tier} is stricter, and plan {plan.name} does not let tasks be"

@@ -39,6 +39,8 @@ class Plan(msgspec.Struct, frozen=True):
     """What becomes of a task that cannot start within its tolerance."""
     profiles: tuple[Profile, ...]
     """Which its tasks may ask for though their tier's is stricter."""
+    network: bool
+    """Whether its tasks may have the node's network in their sandboxes."""
     created_at: datetime
     changed_at: datetime
 
@@ -119,6 +121,7 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     resource_max: dict[str, int] | UnsetType | None = UNSET
     admission: Admission | UnsetType = UNSET
     profiles: list[Profile] | UnsetType = UNSET
+    network: bool | UnsetType = UNSET
 
 
 class TierChange(msgspec.Struct, frozen=True, kw_only=True):

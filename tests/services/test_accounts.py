@@ -260,6 +260,25 @@ async def test_a_looser_profile_than_the_tiers_takes_an_administrator_or_a_plan_
     assert paths(call) == ["profile"], "a function runs in its worker"
 
 
+async def test_a_network_takes_an_administrator_or_a_plan_that_permits_it(town: Town):
+    networked = {**TRUE, "network": True}
+    await town.plan("linked")
+    acme = await town.tenant("acme", plan="linked")
+    refused = await acme.post("/v1/tasks", json=networked)
+    assert paths(refused) == ["network"]
+    assert "headway plan set linked --network" in refused.json()["errors"][0]["message"]
+    assert (await town.admin.post("/v1/tasks", json=networked)).status_code == 201
+    assert (await town.admin.patch("/v1/plans/linked", json={"network": True})).json()["network"] is True
+    assert (await acme.post("/v1/tasks", json=networked)).status_code == 201
+    assert paths(await acme.post("/v1/tasks", json={**networked, "profile": "hostile"})) == ["network"]
+
+
+@pytest.mark.parametrize("tmp", ["much", 0, "257Mi"])
+async def test_a_tmp_that_its_memory_cannot_hold_is_refused(town: Town, tmp: object):
+    assert paths(await town.admin.post("/v1/tasks", json={**TRUE, "tmp": tmp})) == ["tmp"]
+    assert (await town.admin.post("/v1/tasks", json={**TRUE, "tmp": "128Mi"})).status_code == 201
+
+
 async def test_a_change_of_a_tier_is_heeded_by_every_running_server(town: Town, database_url: str, tmp_path: Path):
     (tmp_path / "other").mkdir()
     async with a_server(database_url, tmp_path / "other") as other:

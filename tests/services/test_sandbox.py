@@ -9,11 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headway.agent.sandbox.sandboxed import VARIABLES_MAX, Sandbox
 from headway.agent.sandbox.seccomp import program
-from headway.wire import Outcome
+from headway.core.task import Spec
+from headway.wire import Assignment, Ending, Outcome
 from tests.services.agent_leader import (
     FakeLeader,
     a_command,
@@ -21,6 +23,7 @@ from tests.services.agent_leader import (
     a_script,
     a_shell,
     an_agent,
+    an_assignment,
     key_of,
     result_of,
     sandboxed,
@@ -149,6 +152,46 @@ def owner(pid: str) -> int:
         return -1 if state == "Z" else os.stat(f"/proc/{pid}").st_uid
     except OSError:
         return -1
+
+
+def a_spec(line: str, **said: object) -> Assignment:
+    spec = msgspec.convert({"command": ["/bin/sh", "-c", line], **said}, Spec)
+    return sandboxed(an_assignment("command", spec))
+
+
+async def test_the_nodes_network_is_there_only_for_who_asks(leader: FakeLeader):
+    count = "grep -c : /proc/net/dev"
+    alone = await leader.run_one(a_spec(f"{count}; exit 3"))
+    shared = await leader.run_one(a_spec(f"{count}; exit 3", network=True))
+    assert int(leader_said(leader, alone)) == 1, "a loopback of its own"
+    assert int(leader_said(leader, shared)) == len(Path("/proc/net/dev").read_text().splitlines()) - 2
+
+
+def leader_said(leader: FakeLeader, ending: Ending) -> str:
+    return b"".join(chunk.body for chunk in leader.chunks if chunk.task == ending.task).decode()
+
+
+async def test_tmp_is_as_large_as_was_asked_for(leader: FakeLeader):
+    ending = await leader.run_one(a_spec("df -k /tmp | tail -1; exit 3", tmp=8 * 1024 * 1024))
+    assert leader_said(leader, ending).split()[1] == "8192"
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("python3 -c 'import socket; socket.create_connection((\"192.0.2.1\", 80))'", "network: true"),
+        ("cat /dev/zero > /tmp/x", "tmp: 512Mi"),
+        ("touch /usr/x", "$HOME, /tmp and /dev/shm only"),
+        ("unshare -U true", "profile: trusted"),
+    ],
+)
+async def test_what_the_sandbox_refused_is_said_with_how_to_ask_for_it(leader: FakeLeader, line: str, hint: str):
+    ending = await leader.run_one(a_spec(line))
+    assert ending.code == "exit_nonzero" and hint in ending.message
+
+
+async def test_a_failure_of_its_own_is_told_as_it_is(leader: FakeLeader):
+    assert (await leader.run_one(a_spec("echo oh no; exit 4"))).message == "exited with 4"
 
 
 async def test_a_task_of_another_profile_is_handed_back(tmp_path: Path):

@@ -36,7 +36,7 @@ from headway.agent.runners.roots import Roots
 from headway.agent.runners.spawn import NotSpawned, Pid, opened
 from headway.agent.runners.starting import Starting, Walls
 from headway.agent.runners.timing import Timing
-from headway.agent.runners.verdict import CODES, out_of_memory, verdict, why
+from headway.agent.runners.verdict import CODES, out_of_memory, verdict, what_was_refused, why
 from headway.agent.runners.watcher import Watcher
 from headway.agent.sandbox.cgroups import Usage
 from headway.agent.sandbox.groups import Groups, summed
@@ -378,6 +378,8 @@ class ProcessRunner:
             return ended(attempt, wrong.outcome, "spawn_failed", wrong.message)
         if attempt.words.checkpoint is not None and status == LEFT_EXIT and attempt.stop is None:
             outcome, code, message = Outcome.YIELDED, "checkpointed", "wrote a checkpoint and left"
+        if code == "exit_nonzero" and attempt.cell is not None:
+            message += what_was_refused(attempt.log.so_far(), has_network=attempt.words.network)
         if usage is not None and usage.oom_kills and outcome is Outcome.FAILED:
             code, message = "oom", out_of_memory(attempt.assignment.needs)
         if code == "signalled" and status == -signal.SIGKILL and self._clock() >= self.owned_until:

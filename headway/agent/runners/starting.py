@@ -22,7 +22,7 @@ from headway.agent.runners.spawn import DEFAULT_PATH, NotSpawned, Pid, spawn
 from headway.agent.sandbox.containers import Containers
 from headway.agent.sandbox.groups import children_of
 from headway.agent.sandbox.hostile import Hostile, HostileCell
-from headway.agent.sandbox.sandboxed import SCRIPT, Sandbox
+from headway.agent.sandbox.sandboxed import SCRIPT, TMP_BYTES, Sandbox
 from headway.agent.sandbox.view import ARTIFACTS, WORKSPACE
 from headway.core.context import idempotency_key
 from headway.core.profiles import CONTAINER, HOSTILE, SANDBOXED, TRUSTED
@@ -133,6 +133,8 @@ class Starting:
             script=attempt.script,
             workdir=attempt.words.workdir,
             view=view,
+            network=attempt.words.network,
+            tmp_bytes=attempt.words.tmp or TMP_BYTES,
         )
         if isinstance(launch, NotSpawned):
             return launch

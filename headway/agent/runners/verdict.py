@@ -32,6 +32,42 @@ def why(stopped: Outcome, cap_ms: int) -> str:
             return "stopped on request"
 
 
+def what_was_refused(said: bytes, *, has_network: bool) -> str:
+    """What a sandbox may have refused to a program that failed with such last words, and how to ask for it."""
+    for words, hint in _REFUSALS:
+        if any(word in said for word in words) and not (has_network and hint is _NO_NETWORK):
+            return f"; {hint}"
+    return ""
+
+
+_NO_NETWORK = "its sandbox has no network: ask for one with `network: true` (--network)"
+_REFUSALS: tuple[tuple[tuple[bytes, ...], str], ...] = (
+    (
+        (
+            b"Network is unreachable", b"Temporary failure in name resolution", b"Could not resolve",
+            b"Network unreachable", b"Name or service not known", b"bad address",
+            b"unable to resolve host", b"getaddrinfo",
+        ),
+        _NO_NETWORK,
+    ),
+    (
+        (b"No space left on device",),
+        "/tmp and /dev/shm of its sandbox are small: write to $HOME, or ask for a larger /tmp with `tmp: 512Mi` "
+        "(--tmp)",
+    ),
+    (
+        (b"Read-only file system", b"Permission denied"),
+        "its sandbox lets it write to $HOME, /tmp and /dev/shm only; write there, or ask for another profile "
+        "(`profile: trusted`, --profile)",
+    ),
+    (
+        (b"Operation not permitted", b"Function not implemented", b"not supported by protocol"),
+        "its sandbox refuses mounts, namespaces, ptrace, raw sockets and the like; ask for another profile "
+        "(`profile: trusted`, --profile) if it needs them",
+    ),
+)  # fmt: skip
+
+
 def out_of_memory(needs: Vector) -> str:
     """What is said of an attempt that the kernel killed for its memory."""
     mebibytes = needs.get("memory", 0) / 2**20

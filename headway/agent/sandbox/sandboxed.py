@@ -16,7 +16,7 @@ import select
 import shutil
 import signal
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -225,10 +225,13 @@ class Sandbox:
     def launch(
         self, cell: Cell, argv: list[str], environ: dict[str, str], directory: str, artifacts: str, *,
         mark: dict[str, str], script: str | None = None, workdir: str | None = None, view: View | None = None,
+        network: bool = False, tmp_bytes: int = TMP_BYTES,
     ) -> Launch | NotSpawned:  # fmt: skip
         """How to start a program with this environment, working in `directory`, or in what is there at `workdir`, and
         leaving what is to be kept in `artifacts`. `mark` is told to bubblewrap itself. Raises OSError."""
         cell.view = seen = view or self._view
+        if network or tmp_bytes != TMP_BYTES:
+            cell.view = seen = _with(seen, network=network, tmp_bytes=tmp_bytes)
         cell.program = argv[0]
         path = _located(argv[0], environ.get("PATH", DEFAULT_PATH), directory, seen.root, self._more)
         if path is None:
@@ -430,6 +433,13 @@ def _hear(cell: Cell) -> None:
 
 
 _NOT_EXECUTED = "it lacks `chmod +x`, or a first line such as #!/bin/sh, or what that line names"
+
+
+def _with(seen: View, *, network: bool, tmp_bytes: int) -> View:
+    """A view with the node's network, or another /tmp."""
+    before = [word for word in seen.before if not (network and word == "--unshare-net")]
+    before[before.index("/tmp") - 2] = str(tmp_bytes)
+    return replace(seen, before=before)
 
 
 def _located(program: str, path: str, directory: str, root: str | None, more: tuple[Path, ...]) -> str | None:

@@ -35,7 +35,8 @@ def settings(place: Path, host: Path = Path("/etc")) -> Path:
     where there is such a place, for that takes 20 ms and a disk 300; else in `place`."""
     runtime = "/run" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR", "")
     base = Path(runtime) if runtime and os.access(runtime, os.W_OK | os.X_OK) else place
-    changed = [(name, (host / name).lstat().st_mtime_ns) for name in _SETTINGS if os.path.lexists(host / name)]
+    watched = (*_SETTINGS, "resolv.conf")
+    changed = [(name, (host / name).lstat().st_mtime_ns) for name in watched if os.path.lexists(host / name)]
     etc = base / f"headway-etc-{hashlib.sha256(repr(changed).encode()).hexdigest()[:16]}"
     if not (etc.is_dir() and etc.stat().st_uid == os.geteuid()):
         half = Path(tempfile.mkdtemp(prefix="headway-etc-", dir=base))
@@ -56,6 +57,8 @@ def _make_settings(etc: Path, host: Path) -> None:
     _write(etc / "group", f"{USER}:x:{INSIDE}:\nnogroup:x:65534:\n")
     _write(etc / "hosts", "127.0.0.1 localhost\n::1 localhost\n")
     _write(etc / "hostname", "headway\n")
+    if (host / "resolv.conf").is_file():  # often a link to what tasks do not see
+        _write(etc / "resolv.conf", (host / "resolv.conf").read_text())
 
 
 def shown(more: tuple[Path, ...] = ()) -> Iterator[str]:

@@ -37,9 +37,9 @@ returning to_json(t)
 
 -- name: create_plan
 -- What the JSON does not mention bounds nothing.
-insert into plan as p (name, tiers, urgent_share, quota, resource_max, admission, profiles)
+insert into plan as p (name, tiers, urgent_share, quota, resource_max, admission, profiles, network)
 select $1, n.tiers, coalesce(n.urgent_share, 0.25), coalesce(n.quota, '{}'), n.resource_max,
-       coalesce(n.admission, 'warn'), coalesce(n.profiles, '{}')
+       coalesce(n.admission, 'warn'), coalesce(n.profiles, '{}'), coalesce(n.network, false)
 from json_populate_record(null::plan, $2) as n
 on conflict do nothing
 returning to_json(p)
@@ -53,8 +53,8 @@ select to_json(p) from plan p where name = $1
 -- name: change_plan
 -- What the JSON does not mention stays.
 update plan as p
-set (tiers, urgent_share, quota, resource_max, admission, profiles, changed_at) = (
-    select n.tiers, n.urgent_share, n.quota, n.resource_max, n.admission, n.profiles, clock_now()
+set (tiers, urgent_share, quota, resource_max, admission, profiles, network, changed_at) = (
+    select n.tiers, n.urgent_share, n.quota, n.resource_max, n.admission, n.profiles, n.network, clock_now()
     from json_populate_record(p, $2) as n)
 where p.name = $1
 returning to_json(p)
