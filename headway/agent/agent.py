@@ -32,6 +32,7 @@ from headway.agent.outbox import Outbox
 from headway.agent.ports import FIRST, LAST, Ports
 from headway.agent.runners.starting import Walls
 from headway.agent.sandbox.containers import Containers
+from headway.agent.sandbox.engines import Engine
 from headway.agent.sandbox.grounds import shelf
 from headway.agent.sandbox.groups import Groups
 from headway.agent.sandbox.hostile import Hostile
@@ -82,6 +83,8 @@ class AgentSettings:
     """Their ids; None: as they are found."""
     ports: tuple[int, int] = (FIRST, LAST)
     """The first and the last port number that tasks may be given."""
+    engine: str | None = None
+    """The socket of a podman or Docker engine that is to run images, instead of ourselves."""
     images: ImageSettings = field(default_factory=ImageSettings)
     labels: dict[str, str] = field(default_factory=dict[str, str])
     cache_bytes: int = CACHE_BYTES_MAX
@@ -133,6 +136,7 @@ class Agent:
             degraded |= sandbox.degraded
         containers = self._containers(sandbox, degraded)
         hostile = self._hostile(sandbox, degraded)
+        engine = self._engine(sandbox)
         images = Images(shelf(settings.data_dir), settings.images, self._clock) if containers is not None else None
         executor = Executor(
             Offer(
@@ -149,7 +153,7 @@ class Agent:
             outbox=outbox,
             blobs=Blobs(Cache(settings.data_dir / "blobs", settings.cache_bytes), settings.url, outbox),
             groups=groups,
-            walls=Walls(sandbox if isinstance(sandbox, Sandbox) else None, containers, hostile),
+            walls=Walls(sandbox if isinstance(sandbox, Sandbox) else None, containers, hostile, engine),
             images=images,
             clock=self._clock,
         )
@@ -235,6 +239,16 @@ class Agent:
         if containers.degraded:
             degraded["container"] = containers.degraded
         return containers
+
+    def _engine(self, sandbox: Sandbox | str | None) -> Engine | None:
+        """The engine that the operator prefers. One that is asked for and is not there is no reason to do without."""
+        path = self._settings.engine
+        if path is None or sandbox is None:
+            return None
+        engine = sandbox if isinstance(sandbox, str) else Engine.made(sandbox, path, self._settings.images.registries)
+        if isinstance(engine, str):
+            raise CannotRun(f"{engine}; start it, or leave out --container-engine")
+        return engine
 
     def _hostile(self, sandbox: Sandbox | str | None, degraded: dict[str, str]) -> Hostile | None:
         """gVisor, where it works."""

@@ -113,7 +113,7 @@ class Executor:
             blobs=blobs,
             groups=groups,
             walls=walls,
-            roots=Roots(images),
+            roots=Roots(images, has_engine=walls.engine is not None),
             clock=clock,
             on_end=self._process_ended,
         )

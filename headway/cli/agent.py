@@ -8,7 +8,7 @@ import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,9 @@ from headway.cli import options, trouble
 from headway.core.quantity import milli, size_bytes
 from headway.core.refusal import Refused
 from headway.sdk.discovery import default_data_dir, discover
+
+if TYPE_CHECKING:
+    from headway.agent.images.store import ImageSettings
 
 _SIZED = frozenset({"memory", "disk"})
 _SET_OTHERWISE = {"ports": "--ports LOW-HIGH", "workers": "--workers N"}
@@ -94,6 +97,7 @@ _AGENT = [
         type=click.Path(path_type=Path, exists=True, dir_okay=False, resolve_path=True),
     ),
     click.option("--cache", metavar="SIZE", callback=size, help="For scripts and bundles that were fetched (4Gi)."),
+    click.option("--container-engine", metavar="SOCKET", help="Have podman or Docker run images."),
     click.option("--image-cache", metavar="SIZE", callback=size, help="For unpacked images (20Gi)."),
     click.option(
         "--show",
@@ -147,14 +151,13 @@ def start(
     registry_auth: Path | None,
     cache: int | None,
     image_cache: int | None,
+    container_engine: str | None,
     shown: tuple[Path, ...],
 ) -> int:
     """Runs an agent until it is told to stop; answers its exit code."""
     from headway.agent.agent import AgentSettings
     from headway.agent.cache import CACHE_BYTES_MAX
     from headway.agent.capacity import cpus
-    from headway.agent.images.fetch import REGISTRIES, Registries
-    from headway.agent.images.store import CACHE_BYTES, ImageSettings
     from headway.agent.ports import FIRST, LAST
     from headway.app import run_agent
 
@@ -185,13 +188,22 @@ def start(
         has_cpu_quota=cpu_quota,
         has_sandbox=sandbox,
         shown=shown,
-        images=ImageSettings(
-            directories=image_dirs or ((data or _data_dir(name)) / LOCAL_IMAGES,),
-            registries=Registries(allowed=registries or REGISTRIES, auth_file=registry_auth),
-            cache_bytes=image_cache or CACHE_BYTES,
+        engine=None if container_engine is None else container_engine.removeprefix("unix://"),
+        images=_images(
+            image_dirs or ((data or _data_dir(name)) / LOCAL_IMAGES,), registries, registry_auth, image_cache
         ),
     )
     return run_agent(replace(settings, **offer))
+
+
+def _images(
+    directories: tuple[Path, ...], registries: tuple[str, ...], auth_file: Path | None, cache: int | None
+) -> ImageSettings:
+    from headway.agent.images.fetch import REGISTRIES, Registries
+    from headway.agent.images.store import CACHE_BYTES, ImageSettings
+
+    asked = Registries(allowed=registries or REGISTRIES, auth_file=auth_file)
+    return ImageSettings(directories=directories, registries=asked, cache_bytes=cache or CACHE_BYTES)
 
 
 def amounts(said: Mapping[str, str], option: str = "--capacity") -> dict[str, int]:

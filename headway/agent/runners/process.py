@@ -380,7 +380,7 @@ class ProcessRunner:
             outcome, code, message = Outcome.YIELDED, "checkpointed", "wrote a checkpoint and left"
         if code == "exit_nonzero" and attempt.cell is not None:
             message += what_was_refused(attempt.log.so_far(), has_network=attempt.words.network)
-        if usage is not None and usage.oom_kills and outcome is Outcome.FAILED:
+        if outcome is Outcome.FAILED and self._starting.starved(attempt, usage):
             code, message = "oom", out_of_memory(attempt.assignment.needs)
         if code == "signalled" and status == -signal.SIGKILL and self._clock() >= self.owned_until:
             outcome, code, message = Outcome.LOST, "lease_lost", "it was killed because the agent's lease had run out"

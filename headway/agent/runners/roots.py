@@ -6,18 +6,22 @@ from headway.agent.images.fetch import Unavailable
 from headway.agent.images.store import Images
 from headway.agent.images.unpack import BadImage
 from headway.agent.runners.attempt import Attempt, ended, faulty
+from headway.core.profiles import CONTAINER
 from headway.wire import Ending, Outcome
 
 
 class Roots:
     """Lends roots to attempts; on a node that runs no images nobody asks for one."""
 
-    def __init__(self, images: Images | None) -> None:
+    def __init__(self, images: Images | None, *, has_engine: bool = False) -> None:
         self._images = images
+        self._has_engine = has_engine
 
     def is_there(self, attempt: Attempt) -> bool:
         """Whether it has its root, or needs none; if not, `get` it."""
         name = attempt.words.image
+        if self._has_engine and attempt.assignment.profile == CONTAINER:
+            return True  # the engine has its own
         if name is not None and attempt.root is None and self._images is not None:
             attempt.root = self._images.at_hand(name)
         return name is None or attempt.root is not None

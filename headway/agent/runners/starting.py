@@ -19,7 +19,9 @@ from headway.agent.runners.directories import Directories, artifacts_of
 from headway.agent.runners.lending import Lending
 from headway.agent.runners.output import OUTPUT
 from headway.agent.runners.spawn import DEFAULT_PATH, NotSpawned, Pid, spawn
+from headway.agent.sandbox.cgroups import Usage
 from headway.agent.sandbox.containers import Containers
+from headway.agent.sandbox.engines import Engine, EngineCell
 from headway.agent.sandbox.groups import children_of
 from headway.agent.sandbox.hostile import Hostile, HostileCell
 from headway.agent.sandbox.sandboxed import SCRIPT, TMP_BYTES, Sandbox
@@ -36,11 +38,13 @@ class Walls:
     sandbox: Sandbox | None = None
     containers: Containers | None = None
     hostile: Hostile | None = None
+    engine: Engine | None = None
+    """Instead of our own containers."""
 
     @property
     def profiles(self) -> tuple[str, ...]:
         """How closed in it can run processes."""
-        there = {SANDBOXED: self.sandbox, CONTAINER: self.containers, HOSTILE: self.hostile}
+        there = {SANDBOXED: self.sandbox, CONTAINER: self.engine or self.containers, HOSTILE: self.hostile}
         return (TRUSTED, *(profile for profile, walls in there.items() if walls is not None))
 
 
@@ -69,6 +73,7 @@ class Starting:
         self._sandbox = sandbox
         self._containers = walls.containers
         self._hostile = walls.hostile
+        self._engine = walls.engine
         self._clock = clock
         self._environ = {
             "PATH": os.environ.get("PATH", DEFAULT_PATH),
@@ -90,7 +95,9 @@ class Starting:
     def prepare(self, attempt: Attempt) -> None:
         """Gives it directories, and a user to own them. Raises OSError."""
         attempt.directory = self._directories[attempt.assignment.profile].take()
-        if attempt.assignment.profile in (SANDBOXED, CONTAINER) and self._sandbox is not None:
+        if attempt.assignment.profile == CONTAINER and self._engine is not None:
+            attempt.cell = self._engine.take()
+        elif attempt.assignment.profile in (SANDBOXED, CONTAINER) and self._sandbox is not None:
             attempt.cell = self._sandbox.take()
         if attempt.assignment.profile == HOSTILE and self._hostile is not None:
             attempt.cell = self._hostile.take()
@@ -104,6 +111,14 @@ class Starting:
                 private = {"HOME": attempt.directory, "TMPDIR": attempt.directory}
                 environ = {**self._environ, **private, **attempt.words.env, **mine}
                 return spawn(argv, environ, f"{attempt.directory}/{attempt.words.workdir or '.'}", fds)
+            case profile, _ if attempt.words.network and (
+                profile == HOSTILE or (self._engine and profile == CONTAINER)
+            ):
+                return NotSpawned(
+                    Outcome.FAILED, f"there is no network for {profile} tasks on this node; do without it"
+                )
+            case profile, Sandbox() as sandbox if profile == CONTAINER and self._engine is not None:
+                return self._spawn_in_engine(sandbox, self._engine, attempt, argv, fds)
             case _ if not argv:
                 return NotSpawned(Outcome.FAILED, "there is nothing to run: the image names no program; give a command")
             case profile, Sandbox() as sandbox if profile in (SANDBOXED, CONTAINER):
@@ -164,6 +179,36 @@ class Starting:
         )
         return launch if isinstance(launch, NotSpawned) else spawn(launch.argv, launch.environ, "/", fds)
 
+    def _spawn_in_engine(
+        self, sandbox: Sandbox, engine: Engine, attempt: Attempt, argv: list[str], fds: dict[int, int]
+    ) -> Pid | NotSpawned:
+        cell = attempt.cell
+        assert isinstance(cell, EngineCell), "it was prepared"
+        assert attempt.words.image is not None, "what has no image is not admitted as a container"
+        mine = self._variables(attempt, WORKSPACE, ARTIFACTS)
+        launch = engine.launch(
+            cell,
+            attempt.words.image,
+            (argv or None, attempt.script),
+            {"HOME": WORKSPACE, "TMPDIR": sandbox.environment()["TMPDIR"], **attempt.words.env, **mine},
+            (attempt.directory, artifacts_of(attempt.directory)),
+            mark=self._mark(mine),
+            needs=attempt.assignment.needs,
+            workdir=attempt.words.workdir,
+        )
+        if isinstance(launch, NotSpawned):
+            return launch
+        try:
+            return spawn(launch.argv, launch.environ, "/", {**fds, **launch.fds})
+        finally:
+            launch.close()
+
+    def starved(self, attempt: Attempt, usage: Usage | None) -> bool:
+        """Whether it was killed for its memory."""
+        if isinstance(attempt.cell, EngineCell) and self._engine is not None:
+            return self._engine.is_out_of_memory(attempt.cell)
+        return usage is not None and usage.oom_kills > 0
+
     def _mark(self, mine: dict[str, str]) -> dict[str, str]:
         """What is told to the first process of a sandbox, for it to be found by."""
         return {MARKER: self._marker, **{name: mine[name] for name in ("HEADWAY_TASK_ID", "HEADWAY_ATTEMPT")}}
@@ -177,6 +222,9 @@ class Starting:
         """SIGTERM to everything that is in its process group."""
         if isinstance(attempt.cell, HostileCell) and self._hostile is not None:
             self._hostile.asks(attempt.cell)
+            return
+        if isinstance(attempt.cell, EngineCell):  # its process passes it on
+            os.kill(attempt.pid, signal.SIGTERM)
             return
         if attempt.cell is not None and self._sandbox is not None:
             self._sandbox.asks(attempt.pid)
@@ -202,11 +250,13 @@ class Starting:
             return None
         if isinstance(attempt.cell, HostileCell):
             return None if self._hostile is None else self._hostile.wrong(attempt.cell, status)
+        if isinstance(attempt.cell, EngineCell):
+            return None if self._engine is None else self._engine.wrong(attempt.cell, status)
         return self._sandbox.wrong(attempt.cell, status, attempt.log.so_far())
 
     def remains(self, attempt: Attempt) -> int:
         """Its process is dead: a descriptor to watch while others of it are not; -1 when all are."""
-        if attempt.cell is None or self._sandbox is None or isinstance(attempt.cell, HostileCell):
+        if attempt.cell is None or self._sandbox is None or isinstance(attempt.cell, HostileCell | EngineCell):
             return -1
         return self._sandbox.remains(attempt.cell)
 
@@ -222,6 +272,9 @@ class Starting:
         if isinstance(cell, HostileCell):
             assert self._hostile is not None, "it made the cell"
             self._hostile.give(cell)
+        elif isinstance(cell, EngineCell):
+            assert self._engine is not None, "it made the cell"
+            self._engine.give(cell)
         elif cell is not None and self._sandbox is not None:
             self._sandbox.bury(cell)
             self._sandbox.give(cell)
