@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import io
 import os
 import re
+import tarfile
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headway.agent.leftovers import environment
+from headway.agent.runners import freight
 from headway.core.log import FIRST_BYTES, LAST_BYTES
+from headway.core.task import Spec
+from headway.files.unpacking import unpack_file
 from headway.wire import RESULT_BYTES_MAX, TAIL_BYTES_MAX, Outcome
 from tests.services.agent_leader import (
     FakeLeader,
@@ -20,6 +27,7 @@ from tests.services.agent_leader import (
     a_script,
     a_shell,
     an_agent,
+    an_assignment,
     key_of,
     result_of,
 )
@@ -253,3 +261,33 @@ async def until_gone(task: str) -> None:
     async with asyncio.timeout(5):
         while processes_with("HEADWAY_TASK_ID", task):
             await asyncio.sleep(0.01)
+
+
+async def test_a_bundle_that_is_unpacked_for_nobody_any_more_is_nobody_elses(
+    leader: FakeLeader, monkeypatch: pytest.MonkeyPatch
+):
+    """A thread cannot be stopped: until it has ended, its directory serves no other attempt."""
+    began, go_on = threading.Event(), threading.Event()
+
+    def slowly(*args: Any, **how: Any) -> int:
+        began.set()
+        go_on.wait(10)
+        return unpack_file(*args, **how)
+
+    monkeypatch.setattr(freight, "unpack_file", slowly)
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo("secret"))
+    digest = "sha256:" + hashlib.sha256(out.getvalue()).hexdigest()
+    leader.scripts = {digest: out.getvalue()}
+    first = an_assignment("command", Spec(command=["true"], bundle=digest))
+    await leader.dispatch(first)
+    await asyncio.to_thread(began.wait, 10)
+    await leader.kill(first)
+    await leader.until(lambda: leader.ending(key_of(first)))
+    second = a_shell("echo here; while [ ! -e secret ] && [ $((n=n+1)) -lt 10 ]; do sleep 0.05; done; ls -A")
+    await leader.dispatch(second)
+    await leader.until(lambda: leader.log(second) == b"here\n")
+    go_on.set()
+    await leader.until(lambda: leader.ending(key_of(second)))
+    assert leader.log(second) == b"here\n"

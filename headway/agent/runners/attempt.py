@@ -75,6 +75,7 @@ class Attempt:
         "stood_at",
         "stop",
         "timer",
+        "unpacking",
         "was_signalled",
         "was_warned",
         "words",
@@ -98,6 +99,7 @@ class Attempt:
         self.directory = ""
         self.lent: list[Name] = []
         self.preparing: asyncio.Task[None] | None = None
+        self.unpacking: asyncio.Future[int] | None = None
         self.log = Log()
         self.stood_at: float | None = None
         """Since when it stands still."""

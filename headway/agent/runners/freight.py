@@ -7,6 +7,7 @@ never comes by.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 
 import msgspec
@@ -116,5 +117,7 @@ async def _unpack(blobs: Blobs, attempt: Attempt, bundle: str) -> None:
     limits = Limits(attempt.assignment.needs.get("disk") or UNPACKED_BYTES_MAX, UNPACKED_FILES_MAX)
     archive = blobs.path(Name(attempt.assignment.tenant, bundle))
     owner = None if attempt.user is None else (attempt.user, attempt.user)
-    await asyncio.to_thread(unpack_file, archive, attempt.directory, limits, owner=owner)
+    unpacking = functools.partial(unpack_file, archive, attempt.directory, limits, owner=owner)
+    attempt.unpacking = asyncio.get_running_loop().run_in_executor(None, unpacking)
+    await asyncio.shield(attempt.unpacking)  # a thread cannot be cancelled: its directory waits for it
     artifacts.forget_result(attempt.directory)

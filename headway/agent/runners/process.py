@@ -426,7 +426,10 @@ class ProcessRunner:
         self._lending.give(attempt)
         try:
             self._give_group(attempt)
-            self._starting.finish(attempt)
+            if attempt.unpacking is not None and not attempt.unpacking.done():
+                attempt.unpacking.add_done_callback(lambda _: self._starting.finish(attempt))
+            else:
+                self._starting.finish(attempt)
             self._roots.give(attempt)
             self._orphans.take(self.is_known, self._is_live)
         except Exception:  # noqa: BLE001  see above
