@@ -7,6 +7,7 @@ unchanged serves the next; what was used is removed, in a thread because it may 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
 import stat
@@ -45,7 +46,7 @@ class Directories:
         if len(self._empty) < POOL_MAX and _is_fresh(path):
             self._empty.append(path)
             return
-        removal = asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, os.path.dirname(path), True)
+        removal = asyncio.get_running_loop().run_in_executor(None, remove, os.path.dirname(path))
         self._removals.add(removal)
         removal.add_done_callback(self._removals.discard)
 
@@ -53,6 +54,18 @@ class Directories:
 def artifacts_of(directory: str) -> str:
     """Where the attempt that works in a directory leaves what is to be kept."""
     return f"{os.path.dirname(directory)}/{ARTIFACTS}"
+
+
+def remove(path: str) -> None:
+    """Removes a directory with all there is in it; also, where the agent is not root, what its owner shut."""
+    shutil.rmtree(path, ignore_errors=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.chmod(path, 0o700)
+        for directory, names, _ in os.walk(path):
+            for name in names:
+                if not os.path.islink(f"{directory}/{name}"):
+                    os.chmod(f"{directory}/{name}", 0o700)
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_fresh(path: str) -> bool:
