@@ -34,9 +34,8 @@ FILES_MIN, FILES_EASY = 256, 4096
 YEAR_MIN = 2026  # an earlier clock is a dead battery: every start_by would be wrong
 FAST_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"})
 CONTROLLERS = ("cpu", "memory", "pids")
-_NOT_USED = "Headway makes no use of this yet"
+_WITHOUT = "images run without one, by bubblewrap"
 _NO_LIMITS = "tasks are not held to their cpu and memory"
-_NOTHING_TO_DO = "Nothing to do today."
 
 
 class State(StrEnum):
@@ -97,6 +96,8 @@ def examine(environ: Mapping[str, str], data_dir: Path) -> list[Finding]:
         check_cgroups(),
         check_sandbox(),
         check_containers(environ),
+        check_images(environ),
+        check_gvisor(environ),
     ]
 
 
@@ -295,11 +296,34 @@ def check_containers(environ: Mapping[str, str], root: Path = Path("/")) -> Find
     there = [path for path in _container_sockets(environ, root) if path.exists()]
     for path in there:
         if _answers(path):
-            return Finding("containers", State.OK, f"{path} answers; {_NOT_USED}")
+            return Finding(
+                "containers", State.OK, f"{path} answers; {_WITHOUT}", f"`headway agent --container-engine {path}`"
+            )
     if there:
-        meaning = f"{there[0]} exists but does not answer; {_NOT_USED}"
-        return Finding("containers", State.DEGRADED, meaning, _NOTHING_TO_DO)
-    return Finding("containers", State.MISSING, f"no Docker or Podman; {_NOT_USED}", _NOTHING_TO_DO)
+        meaning = f"{there[0]} exists but does not answer; {_WITHOUT}"
+        return Finding("containers", State.DEGRADED, meaning, "Start it, if an agent is to use it.")
+    return Finding("containers", State.MISSING, f"no Docker or Podman; {_WITHOUT}", "Nothing has to be done.")
+
+
+def check_images(environ: Mapping[str, str]) -> Finding:
+    """What fetches images from registries."""
+    for name in ("skopeo", "podman"):
+        if (found := shutil.which(name, path=environ.get("PATH"))) is not None:
+            return Finding("images", State.OK, f"{found} fetches images from registries")
+    meaning = "no skopeo or podman: images come from directories of the node alone"
+    return Finding("images", State.DEGRADED, meaning, "Install skopeo.")
+
+
+def check_gvisor(environ: Mapping[str, str]) -> Finding:
+    """Whether there is a runsc to try; an agent tries it when it starts."""
+    found = environ.get("HEADWAY_RUNSC") or shutil.which("runsc", path=environ.get("PATH"))
+    if found is None:
+        return Finding("gvisor", State.MISSING, "no runsc: no tasks of the profile hostile run here", "Install gVisor.")
+    if os.geteuid() != 0:
+        return Finding(
+            "gvisor", State.DEGRADED, f"{found}, which takes an agent that is root", "Run the agent as root."
+        )
+    return Finding("gvisor", State.OK, f"{found}; an agent tries it when it starts")
 
 
 def nearest_existing(path: Path) -> Path:
