@@ -93,6 +93,8 @@ class AgentSettings:
     """Whether it makes a sandbox at all; without, it runs trusted tasks only."""
     shown: tuple[Path, ...] = ()
     """Directories that sandboxed tasks see besides the machine's programs, read-only."""
+    warm_slots: int | None = None
+    """How many sandboxes are at most kept prepared; None: as many as its cores and memory allow."""
     has_cpu_quota: bool = False
     """Whether a task gets no more cpu than it asked for even while there is more."""
 
@@ -147,6 +149,7 @@ class Agent:
                 worker_memory=settings.worker_memory,
                 ports=Ports(*settings.ports),
                 gpus=gpus.Gpus(self._gpu_ids()),
+                warm_slots=settings.warm_slots,
             ),
             data_dir=settings.data_dir,
             marker=marker,

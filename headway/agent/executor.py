@@ -62,6 +62,7 @@ class Offer:
     workers: int
     ports: Ports = field(default_factory=Ports)
     gpus: Gpus = field(default_factory=Gpus)
+    warm_slots: int | None = None
     worker_memory: int | None = None
     """Bytes for each worker; None: an equal share of the node's."""
 
@@ -114,6 +115,7 @@ class Executor:
             groups=groups,
             walls=walls,
             roots=Roots(images, has_engine=walls.engine is not None),
+            slots_max=offer.warm_slots,
             clock=clock,
             on_end=self._process_ended,
         )

@@ -100,6 +100,9 @@ _AGENT = [
     click.option("--container-engine", metavar="SOCKET", help="Have podman or Docker run images."),
     click.option("--image-cache", metavar="SIZE", callback=size, help="For unpacked images (20Gi)."),
     click.option(
+        "--warm-slots", type=click.IntRange(0, 1000), metavar="N", help="At most so many prepared sandboxes; 0: none."
+    ),
+    click.option(
         "--show",
         "shown",
         multiple=True,
@@ -153,6 +156,7 @@ def start(
     image_cache: int | None,
     container_engine: str | None,
     shown: tuple[Path, ...],
+    warm_slots: int | None,
 ) -> int:
     """Runs an agent until it is told to stop; answers its exit code."""
     from headway.agent.agent import AgentSettings
@@ -185,15 +189,13 @@ def start(
         ports=ports or (FIRST, LAST),
         labels=labels,
         cache_bytes=cache or CACHE_BYTES_MAX,
-        has_cpu_quota=cpu_quota,
-        has_sandbox=sandbox,
-        shown=shown,
         engine=None if container_engine is None else container_engine.removeprefix("unix://"),
         images=_images(
             image_dirs or ((data or _data_dir(name)) / LOCAL_IMAGES,), registries, registry_auth, image_cache
         ),
     )
-    return run_agent(replace(settings, **offer))
+    walls = {"has_cpu_quota": cpu_quota, "has_sandbox": sandbox, "shown": shown, "warm_slots": warm_slots}
+    return run_agent(replace(settings, **offer, **walls))
 
 
 def _images(

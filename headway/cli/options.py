@@ -72,7 +72,7 @@ def wishes(said: dict[str, object]) -> dict[str, object]:
     concurrency, rates = cast("dict[str, str]", said.pop("concurrency")), cast("dict[str, str]", said.pop("rates"))
     taken["concurrency"] = [{"key": key, "limit": number(limit)} for key, limit in concurrency.items()]
     taken["rates"] = [{"key": key, "rate": number(rate)} for key, rate in rates.items()]
-    taken["preemptible"] = said.pop("preemptible")
+    taken["preemptible"], taken["fresh"] = said.pop("preemptible"), said.pop("fresh")
     return {name: value for name, value in taken.items() if value}
 
 
@@ -153,5 +153,6 @@ _SUBMISSION = [
     click.option("--network", is_flag=True, help="Its sandbox has the node's network, if its plan allows that."),
     click.option("--tmp", metavar="SIZE", help="How large its /tmp is, such as 512Mi; part of its memory."),
     click.option("--preemptible", is_flag=True, help="It may be paused for more pressing work."),
+    click.option("--fresh", is_flag=True, help="Its sandbox is a new one, never a warm slot."),
     click.option("--tag", "tags", multiple=True, metavar="K=V", callback=pairs, help="A tag."),
 ]

@@ -99,6 +99,7 @@ class Submission(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_d
     checkpoint: CheckpointRule | None = None
     network: bool = False
     tmp: str | int | None = None
+    fresh: bool = False
 
 
 class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -127,6 +128,8 @@ class Spec(msgspec.Struct, frozen=True, omit_defaults=True):
     """Whether its sandbox has the node's network."""
     tmp: int | None = None
     """How large its /tmp is, in bytes, if it said so."""
+    fresh: bool = False
+    """Whether its sandbox has to be one in which nothing ever ran."""
 
 
 class Tier(msgspec.Struct, frozen=True):
@@ -228,6 +231,7 @@ def _admitted(
         said.checkpoint,
         said.network,
         tmp,
+        said.fresh,
     )
     profile = TRUSTED if kind == "function" else _profile(said, tier)
     return Admitted(
@@ -319,6 +323,8 @@ def _wrong_shape(said: Submission) -> list[Refused]:
         wrong.append(Refused("profile", "a function runs in its worker, with the rights of whoever started that"))
     if said.function is not None and (said.bundle is not None or said.workdir is not None):
         wrong.append(Refused("bundle" if said.bundle else "workdir", "a function runs where its worker was started"))
+    if said.function is not None and said.fresh:
+        wrong.append(Refused("fresh", "a function runs in its worker, which serves one after the other"))
     if said.function is None and said.kwargs:
         wrong.append(Refused("kwargs", "only a function takes kwargs"))
     if said.command is not None or said.script is not None:

@@ -132,7 +132,9 @@ async def test_an_output_file_that_is_no_json_fails_the_task(leader: FakeLeader,
     assert (ending.outcome, ending.code) == (Outcome.FAILED, "output_invalid")
 
 
-@pytest.mark.parametrize("where", ["output", "verdict", "summed", "reap_group", "find"])
+@pytest.mark.parametrize(
+    "where", ["judging.output", "judging.verdict", "judging.summed", "burial.reap_group", "spawn.find"]
+)
 async def test_a_fault_of_the_agent_ends_the_attempt_and_frees_its_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ):
@@ -140,9 +142,8 @@ async def test_a_fault_of_the_agent_ends_the_attempt_and_frees_its_room(
         raise LookupError("a\0b\ud800")
 
     async with a_leader() as leader, an_agent(leader, tmp_path / "n1", cpu=100):
-        module = {"find": "spawn", "reap_group": "burial"}.get(where, "process")
         with monkeypatch.context() as broken:
-            broken.setattr(f"headway.agent.runners.{module}.{where}", faulty)
+            broken.setattr(f"headway.agent.runners.{where}", faulty)
             ending = await leader.run_one(a_shell("echo 1"))
         assert (ending.outcome, ending.code) == (Outcome.FAILED, "agent_fault")
         assert "LookupError: a\\0b\\ud800" in ending.message

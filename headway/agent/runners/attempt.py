@@ -17,6 +17,7 @@ from headway.agent.runners.spawn import Pid
 from headway.agent.sandbox.cgroups import Group
 from headway.agent.sandbox.groups import Held
 from headway.agent.sandbox.sandboxed import Cell
+from headway.agent.sandbox.slots import Ended, Slot
 from headway.agent.transfer import TransferFault
 from headway.core.checkpoints import CapWarning, CheckpointRule
 from headway.wire import Assignment, Ending, Key, Outcome
@@ -47,6 +48,7 @@ class Words(msgspec.Struct, frozen=True):
     image: str | None = None
     cap_warning: CapWarning | None = None
     checkpoint: CheckpointRule | None = None
+    fresh: bool = False
 
 
 decode = msgspec.json.Decoder(Words).decode
@@ -72,10 +74,13 @@ class Attempt:
         "preparing",
         "root",
         "script",
+        "slot",
         "stood_at",
         "stop",
         "timer",
+        "told",
         "unpacking",
+        "warm_user",
         "was_signalled",
         "was_warned",
         "words",
@@ -88,6 +93,11 @@ class Attempt:
         self.pid = Pid(0)
         self.held: Held | None = None
         self.cell: Cell | None = None
+        self.slot: Slot | None = None
+        """The warm slot in which it runs; then its process is nobody's child here."""
+        self.told: Ended | None = None
+        """What the slot said of its end."""
+        self.warm_user: int | None = None
         self.pidfd = -1
         self.pipe = -1
         self.script: str | None = None
@@ -125,6 +135,8 @@ class Attempt:
     @property
     def user(self) -> int | None:
         """As whom it runs; None: as the agent."""
+        if self.warm_user is not None:
+            return self.warm_user
         identity = self.cell.identity if self.cell is not None else None
         return identity.user if identity is not None else None
 
@@ -132,6 +144,11 @@ class Attempt:
     def group(self) -> Group | None:
         """Its control group, while it has one: to freeze, to measure, to kill everything of it."""
         return self.held.group if self.held is not None else None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a process of it, or there is about to be."""
+        return self.pid != 0 or self.slot is not None
 
     def ran(self, now: float) -> float:
         """For how many seconds it has run; what it stood still does not count."""

@@ -1,19 +1,35 @@
-"""What is done with a process that is dead: its status, and what it used."""
+"""How attempts are killed, and what is done with a process that is dead: its status, and what it used."""
 
 from __future__ import annotations
 
 import os
 import resource
+from collections.abc import Sequence
 
-from headway.agent.leftovers import kill_group
+from headway.agent.leftovers import kill_attempts, kill_group
 from headway.agent.runners.attempt import Attempt
 from headway.agent.runners.orphans import reap_group
 
 
 def reap(attempt: Attempt) -> tuple[int, resource.struct_rusage]:
     """The exit status. The group is killed first: until its leader is reaped, its number is nobody else's."""
+    if attempt.told is not None:
+        return os.waitstatus_to_exitcode(attempt.told.status), attempt.told.usage
     os.close(attempt.pidfd)
     kill_group(attempt.pid)
     _, status, usage = os.wait4(attempt.pid, 0)
     reap_group(attempt.pid)
     return os.waitstatus_to_exitcode(status), usage
+
+
+def kill_all(attempts: Sequence[Attempt], marker: str) -> None:
+    """Kills everything of attempts: their groups at once, then their sessions and what carries their names."""
+    for attempt in attempts:
+        if attempt.group is not None:
+            attempt.group.kill()
+        if attempt.slot is None:  # else all of it was in its group, and its number may be somebody's by now
+            kill_group(attempt.pid)
+    ours = [attempt for attempt in attempts if attempt.slot is None]
+    if ours:
+        names = {(attempt.assignment.task, attempt.assignment.attempt) for attempt in ours}
+        kill_attempts(marker, names, {attempt.pid for attempt in ours})

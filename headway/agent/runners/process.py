@@ -11,7 +11,6 @@ import math
 import os
 import resource
 import select
-import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -20,27 +19,27 @@ import structlog
 
 from headway.agent.blobs import Blobs
 from headway.agent.cache import Name
-from headway.agent.leftovers import kill_attempts, kill_group
+from headway.agent.leftovers import kill_group
 from headway.agent.logs import Log
 from headway.agent.outbox import Outbox
 from headway.agent.runners import freight
 from headway.agent.runners.attempt import Attempt, Standing, decode, ended, faulty, not_started
-from headway.agent.runners.burial import reap
+from headway.agent.runners.burial import kill_all, reap
 from headway.agent.runners.directories import Directories
+from headway.agent.runners.judging import judged, of_slot
 from headway.agent.runners.leaving import Leaving
 from headway.agent.runners.lending import Lending
 from headway.agent.runners.orphans import Orphans
-from headway.agent.runners.output import output
 from headway.agent.runners.printing import Printing
 from headway.agent.runners.roots import Roots
 from headway.agent.runners.spawn import NotSpawned, Pid, opened
 from headway.agent.runners.starting import Starting, Walls
 from headway.agent.runners.timing import Timing
-from headway.agent.runners.verdict import CODES, out_of_memory, verdict, what_was_refused, why
+from headway.agent.runners.verdict import CODES, why
 from headway.agent.runners.watcher import Watcher
 from headway.agent.sandbox.cgroups import Usage
-from headway.agent.sandbox.groups import Groups, summed
-from headway.core.checkpoints import LEFT_EXIT
+from headway.agent.sandbox.groups import Groups
+from headway.agent.sandbox.slots import Began, Ended, Gone, NotBegun, Slots, Word
 from headway.wire import Assignment, Bounds, Ending, Key, Outcome
 
 ANNOUNCE_SECONDS = 0.02
@@ -66,6 +65,7 @@ class ProcessRunner:
         groups: Groups,
         walls: Walls,
         roots: Roots,
+        slots_max: int | None = None,
         clock: Callable[[], float],
         on_end: Callable[[Assignment, Ending], None],
     ) -> None:
@@ -78,11 +78,13 @@ class ProcessRunner:
         self._clock = clock
         self._on_end = on_end
         self._loop = asyncio.get_running_loop()
+        self._slots = Slots.of(walls.sandbox, groups, marker=marker, watcher=watcher, clock=clock, most=slots_max)
         self._starting = Starting(
             marker=marker,
             directories=Directories(data_dir / "attempts"),
             lending=lending,
             walls=walls,
+            slots=self._slots,
             clock=clock,
         )
         self._orphans = Orphans(marker, watcher, clock)
@@ -132,7 +134,7 @@ class ProcessRunner:
     def announced(self) -> list[Key]:
         """What was announced as started."""
         silent = set(self._unannounced)
-        return [key for key, attempt in self._attempts.items() if attempt.pid and attempt not in silent]
+        return [key for key, attempt in self._attempts.items() if attempt.has_begun and attempt not in silent]
 
     def oldest_began(self) -> float | None:
         """When the attempt began that runs longest."""
@@ -181,7 +183,7 @@ class ProcessRunner:
         attempt = self._attempts.get(key)
         if attempt is None or attempt.stop is not None or attempt.is_over:
             return Standing.NOT
-        if not attempt.pid:  # what it needs is on its way
+        if not attempt.has_begun:  # what it needs is on its way
             self._release(attempt)
             self._tidy(attempt)
             return Standing.UNBEGUN
@@ -197,17 +199,18 @@ class ProcessRunner:
 
     def abandon(self, keys: set[Key] | None = None) -> list[Assignment]:
         """Kills attempts (None: all) at once and forgets them: they are not ours any more."""
-        gone = [
-            self._attempts[key] for key in (self._attempts.keys() if keys is None else keys & self._attempts.keys())
-        ]
+        whose = self._attempts.keys() if keys is None else keys & self._attempts.keys()
+        gone = [self._attempts[key] for key in whose]
         for attempt in gone:
             self._release(attempt)
-        self._force(*(attempt for attempt in gone if attempt.pid))  # `_exited` buries them
+        self._force(*(attempt for attempt in gone if attempt.has_begun))  # `_exited` buries them
         return [attempt.assignment for attempt in gone]
 
     def close(self) -> None:
         """Waits for what was killed, which takes no time worth the name."""
         assert not self._attempts
+        if self._slots is not None:
+            self._slots.close()
         for attempt in list(self._pids.values()):
             if select.select([attempt.pidfd], [], [], CLOSE_SECONDS)[0]:
                 self._reap(attempt)
@@ -248,9 +251,12 @@ class ProcessRunner:
             return
         attempt.pipe, write = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(attempt.pipe, False)
-        before = self._orphans.children()
         try:
             attempt.held = self._groups.take(attempt.assignment.needs)
+            if self._starting.runs_warm(attempt, argv, write, lambda word: self._told(attempt, word)):
+                self._watch_output(attempt)
+                return
+            before = self._orphans.children()
             pid = self._starting.spawn(attempt, argv, {0: self._null, 1: write, 2: write})
         finally:
             os.close(write)
@@ -263,12 +269,27 @@ class ProcessRunner:
         attempt.pid, attempt.pidfd = pid, opened(pid)
         self._pids[pid] = attempt
         self._watcher.watch(attempt.pidfd, lambda: self._exited(attempt))
-        self._printing.listen(attempt)
-        self._announce_later(attempt)
+        self._watch_output(attempt)
         if attempt.words.cap_warning is not None:
             self._timing.arm(attempt)
         if attempt.words.checkpoint is not None:
             self._leaving.began(attempt)
+
+    def _watch_output(self, attempt: Attempt) -> None:
+        self._printing.listen(attempt)
+        self._announce_later(attempt)
+
+    def _told(self, attempt: Attempt, word: Word) -> None:
+        """What its slot says of an attempt."""
+        match word:
+            case Began(pid):
+                attempt.pid = Pid(pid)
+            case Ended():
+                attempt.slot, attempt.told = None, word
+                self._gone(attempt, -1)
+            case NotBegun() | Gone():
+                attempt.slot = None
+                self._finish(attempt, of_slot(attempt, word, has_lease=self._clock() < self.owned_until))
 
     def _argv(self, attempt: Attempt) -> list[str]:
         """What to execute."""
@@ -307,7 +328,7 @@ class ProcessRunner:
         if attempt.stop is not None:
             return
         attempt.stop = reason
-        if not attempt.pid:
+        if not attempt.has_begun:
             self._end(attempt, ended(attempt, reason, CODES[reason], why(reason, attempt.assignment.cap_ms)))
             return
         if attempt.stood_at is not None:
@@ -319,14 +340,7 @@ class ProcessRunner:
         self._starting.ask_to_end(attempt)
 
     def _force(self, *attempts: Attempt) -> None:
-        """Kills everything of attempts: their groups at once, then their sessions and what carries their names."""
-        for attempt in attempts:
-            if attempt.group is not None:
-                attempt.group.kill()
-            kill_group(attempt.pid)
-        if attempts:
-            names = {(attempt.assignment.task, attempt.assignment.attempt) for attempt in attempts}
-            kill_attempts(self._marker, names, {attempt.pid for attempt in attempts})
+        kill_all(attempts, self._marker)
 
     def tend(self) -> None:
         """Buries orphans that ended by themselves; for a node on which no process attempt ends for long."""
@@ -351,6 +365,9 @@ class ProcessRunner:
             ending = self._buried(attempt)
         except Exception as fault:  # noqa: BLE001  nobody else would end the attempt
             ending = faulty(attempt, fault)
+        self._finish(attempt, ending)
+
+    def _finish(self, attempt: Attempt, ending: Ending) -> None:
         if self._attempts.get(attempt.key) is not attempt:  # abandoned meanwhile
             self._tidy(attempt)
         elif attempt.stop is not Outcome.LOST and freight.is_left(attempt, ending):
@@ -372,28 +389,16 @@ class ProcessRunner:
         status, rusage = self._reap(attempt)
         self._printing.drain(attempt)
         usage = self._give_group(attempt)
-        outcome, code, message = verdict(status, attempt.stop, attempt.assignment.cap_ms)
         if attempt.stop is None and (wrong := self._starting.wrong(attempt, status)) is not None:
             attempt.log = Log()  # all that was said is bubblewrap's
             return ended(attempt, wrong.outcome, "spawn_failed", wrong.message)
-        if attempt.words.checkpoint is not None and status == LEFT_EXIT and attempt.stop is None:
-            outcome, code, message = Outcome.YIELDED, "checkpointed", "wrote a checkpoint and left"
-        if code == "exit_nonzero" and attempt.cell is not None:
-            message += what_was_refused(attempt.log.so_far(), has_network=attempt.words.network)
-        if outcome is Outcome.FAILED and self._starting.starved(attempt, usage):
-            code, message = "oom", out_of_memory(attempt.assignment.needs)
-        if code == "signalled" and status == -signal.SIGKILL and self._clock() >= self.owned_until:
-            outcome, code, message = Outcome.LOST, "lease_lost", "it was killed because the agent's lease had run out"
-        result = None
-        if outcome is Outcome.DONE:
-            result, message = output(attempt.directory)
-            if message:
-                outcome, code = Outcome.FAILED, "output_invalid"
-        return ended(attempt, outcome, code, message, status, summed(usage, rusage), result)
+        starved = status != 0 and self._starting.starved(attempt, usage)
+        return judged(attempt, status, rusage, usage, starved=starved, has_lease=self._clock() < self.owned_until)
 
     def _reap(self, attempt: Attempt) -> tuple[int, resource.struct_rusage]:
-        self._watcher.forget(attempt.pidfd)
-        del self._pids[attempt.pid]
+        if attempt.told is None:
+            self._watcher.forget(attempt.pidfd)
+            del self._pids[attempt.pid]
         return reap(attempt)
 
     def _give_group(self, attempt: Attempt) -> Usage | None:

@@ -17,6 +17,13 @@ from headway.wire import Outcome
 
 Pid = NewType("Pid", int)
 
+LACKS = (
+    "is not in the sandbox, where only the node's /usr is; upload it as a script, have the operator show it "
+    "(`headway agent --show DIR`), or ask for another profile (`--profile trusted`)"
+)
+"""What is said of a program that a sandbox does not show."""
+_TASKS_FAULT = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ENOEXEC, errno.E2BIG, errno.ELOOP)
+
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _RESET = [signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
@@ -96,3 +103,26 @@ def opened(pid: Pid) -> int:
         kill_group(pid)
         os.waitpid(pid, 0)
         raise
+
+
+def not_begun(program: str, number: int) -> NotSpawned:
+    """Why a program was not started in a sandbox, by its errno, and whose fault it is."""
+    if number in _TASKS_FAULT:
+        return NotSpawned(Outcome.FAILED, not_started(program, os.strerror(number), LACKS))
+    why = os.strerror(number) if number else "its sandbox did not answer"
+    return NotSpawned(Outcome.LOST, f"the node could not start {program}: {why}; free memory, processes or disk there")
+
+
+def not_started(program: str, why: str, lacks: str) -> str:
+    """The same in words."""
+    match why:
+        case "No such file or directory":
+            return f"program not found: {program!r} {lacks}"
+        case "Permission denied":
+            return f"not executable: {program}; chmod +x it"
+        case "Exec format error":
+            return f"not a program for this machine: {program}; a script needs a first line such as #!/bin/sh"
+        case "Argument list too long":
+            return "arguments and environment are too long for the kernel; pass the data in a file"
+        case _:
+            return f"{program} could not be started: {why}"

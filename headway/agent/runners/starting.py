@@ -24,7 +24,8 @@ from headway.agent.sandbox.containers import Containers
 from headway.agent.sandbox.engines import Engine, EngineCell
 from headway.agent.sandbox.groups import children_of
 from headway.agent.sandbox.hostile import Hostile, HostileCell
-from headway.agent.sandbox.sandboxed import SCRIPT, TMP_BYTES, Sandbox
+from headway.agent.sandbox.sandboxed import SCRIPT, TMP_BYTES, Cell, Sandbox
+from headway.agent.sandbox.slots import Job, Slots, Word
 from headway.agent.sandbox.view import ARTIFACTS, WORKSPACE
 from headway.core.context import idempotency_key
 from headway.core.profiles import CONTAINER, HOSTILE, SANDBOXED, TRUSTED
@@ -61,19 +62,21 @@ class Starting:
         directories: Directories,
         lending: Lending,
         walls: Walls,
+        slots: Slots | None,
         clock: Callable[[], float],
     ) -> None:
         self._marker = marker
         self._directories: dict[str, Directories] = {TRUSTED: directories}
         sandbox = walls.sandbox
         if sandbox is not None:
-            closed = Directories(sandbox.place / "attempts", mode=0o711)
+            closed = Directories(sandbox.workspaces, mode=0o711)
             self._directories |= {SANDBOXED: closed, CONTAINER: closed, HOSTILE: closed}
         self._lending = lending
         self._sandbox = sandbox
         self._containers = walls.containers
         self._hostile = walls.hostile
         self._engine = walls.engine
+        self._slots = slots
         self._clock = clock
         self._environ = {
             "PATH": os.environ.get("PATH", DEFAULT_PATH),
@@ -213,6 +216,44 @@ class Starting:
         """What is told to the first process of a sandbox, for it to be found by."""
         return {MARKER: self._marker, **{name: mine[name] for name in ("HEADWAY_TASK_ID", "HEADWAY_ATTEMPT")}}
 
+    def runs_warm(self, attempt: Attempt, argv: list[str], output: int, hear: Callable[[Word], None]) -> bool:
+        """Starts it in a warm slot, if it may and one is there; `hear` is told how it goes. What a bundle brought is
+        another user's already."""
+        words = attempt.words
+        if attempt.assignment.profile != SANDBOXED or words.fresh or words.bundle is not None or words.workdir:
+            return False
+        if words.network or words.tmp is not None:
+            return False
+        if words.checkpoint is not None or words.cap_warning is not None:  # these are long, and may move
+            return False
+        if self._slots is None or self._sandbox is None or attempt.held is None:
+            return False
+        slot = self._slots.take(attempt.assignment.tenant)
+        if slot is None:
+            return False
+        mine = self._variables(attempt, WORKSPACE, ARTIFACTS)
+        script = None
+        if attempt.script is not None and words.script is not None:
+            script = (words.script, attempt.script)
+        job = Job(
+            argv,
+            {**self._sandbox.environment(), **words.env, **mine},
+            os.path.basename(os.path.dirname(attempt.directory)),
+            output,
+            attempt.held.group.joins,
+            script,
+        )
+        user = slot.user
+        for one in (attempt.directory, artifacts_of(attempt.directory)):
+            os.chown(one, user, user)
+        if not self._slots.run(slot, job, hear):
+            return False
+        attempt.slot, attempt.warm_user = slot, user
+        cell, attempt.cell = attempt.cell, None
+        assert isinstance(cell, Cell), "it was prepared"
+        self._sandbox.give(cell)
+        return True
+
     def release(self, attempt: Attempt) -> None:
         """Its limits hold: what waits for them may begin."""
         if attempt.cell is not None and self._sandbox is not None:
@@ -220,6 +261,9 @@ class Starting:
 
     def ask_to_end(self, attempt: Attempt) -> None:
         """SIGTERM to everything that is in its process group."""
+        if attempt.slot is not None:
+            attempt.slot.pass_on(signal.SIGTERM)
+            return
         if isinstance(attempt.cell, HostileCell) and self._hostile is not None:
             self._hostile.asks(attempt.cell)
             return

@@ -86,6 +86,10 @@ class Groups:
             raise OSError(fault.errno, f"{fault}; free control groups there") from fault
         return Held(group, group.usage(), limits)
 
+    def apart(self, name: str) -> Group | None:
+        """A group without limits for processes of ours that are no attempt; None where the machine gives none."""
+        return self._cgroups.create(name, Limits()) if self._cgroups.parents else None
+
     def join(
         self, held: Held, pid: int, children: Callable[[], set[int]] = set, before: Set[int] = frozenset()
     ) -> None:

@@ -12,7 +12,7 @@ import hashlib
 import os
 import socket
 import sys
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +50,7 @@ class Identities:
         self._next = FIRST_USER + block * USERS_PER_ROOM
         self._last = self._next + USERS_PER_ROOM
         self._free: list[Identity] = []
+        self._blocks: deque[int] = deque()
         self._all: list[Identity] = []
         self._others: OrderedDict[tuple[int, tuple[int, int]], int] = OrderedDict()
         if os.getgroups():
@@ -79,6 +80,20 @@ class Identities:
         while len(self._others) > OTHERS_MAX:
             os.close(self._others.popitem(last=False)[1])
         return found
+
+    def block(self, count: int) -> int | None:
+        """The first of so many users in a row that no attempt runs as, always the same number of them; None when there
+        are no more. The one that was given back longest ago, so that whoever was it last is long dead."""
+        if self._blocks:
+            return self._blocks.popleft()
+        if self._last - count < self._next:
+            return None
+        self._last -= count
+        return self._last
+
+    def give_block(self, first: int) -> None:
+        """Nothing runs as any of them any more."""
+        self._blocks.append(first)
 
     def close(self) -> None:
         """Gives the namespaces up."""

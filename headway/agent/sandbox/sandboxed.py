@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from headway.agent.leftovers import adopt_orphans, kill_group
-from headway.agent.runners.spawn import DEFAULT_PATH, NotSpawned, spawn
+from headway.agent.runners.spawn import DEFAULT_PATH, LACKS, NotSpawned, not_started, spawn
 from headway.agent.sandbox import airlock, bubblewrap, seccomp, view
 from headway.agent.sandbox.grounds import grounds, room_of
 from headway.agent.sandbox.groups import children_of
@@ -33,6 +33,8 @@ from headway.wire import Outcome
 
 SCRIPT = "/run/headway/script"
 AIRLOCK = "/run/headway/airlock"
+PLACES = "/run/headway/places"
+"""Where a slot is shown all workspaces while it is made (see slot.py)."""
 MIB = 1024 * 1024
 ROOT_BYTES = 16 * MIB
 """For links, empty directories and the script; read-only once it is made."""
@@ -68,10 +70,7 @@ class View:
     after: list[str]
     user: tuple[int, int] | None = None
     """Its user and group inside; None: as in every sandbox."""
-    lacks: str = (
-        "is not in the sandbox, where only the node's /usr is; upload it as a script, have the operator show it "
-        "(`headway agent --show DIR`), or ask for another profile (`--profile trusted`)"
-    )
+    lacks: str = LACKS
     """What is said of a program that is not there."""
     program: str | None = None
     """Another bubblewrap than the sandbox's."""
@@ -95,6 +94,19 @@ class Cell:
     has_run: bool = False
     program: str = ""
     view: View | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How warm slots are made (see slots.py)."""
+
+    words: list[str]
+    """bubblewrap and its options."""
+    filter: str
+    """The file with the list of system calls."""
+    identities: Identities
+    tmp_bytes: int
+    shm_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +172,25 @@ class Sandbox:
     def etc(self) -> Path:
         """The settings that tasks see."""
         return self._etc
+
+    @property
+    def workspaces(self) -> Path:
+        """The directory in which each task's is."""
+        return self.place / "attempts"
+
+    def slots(self, users: int) -> Plan | None:
+        """What warm slots are made by, each for so many users one after the other; None where there are none."""
+        if self._identities is None:
+            return None
+        lists = self.place / "users"
+        lists.mkdir(mode=0o755, exist_ok=True)
+        lists.chmod(0o755)
+        view.make_users(lists, users)
+        words = [self._program, *self._view.before]
+        for name in ("passwd", "group"):
+            words += ["--ro-bind", str(lists / name), f"/etc/{name}"]
+        words += ["--bind", str(self.workspaces), PLACES, *self._view.after, "--chdir", "/"]
+        return Plan(words, self._filter, self._identities, TMP_BYTES, SHM_BYTES)
 
     @property
     def has_users(self) -> bool:
@@ -337,7 +368,7 @@ class Sandbox:
         text = said.decode(errors="replace").strip()[:SAID_MAX]
         program, _, why = text.removeprefix("bwrap: execvp ").rpartition(": ")
         if program and text.startswith("bwrap: execvp "):
-            return NotSpawned(Outcome.FAILED, _not_started(program, why, lacks))
+            return NotSpawned(Outcome.FAILED, not_started(program, why, lacks))
         what = f"the node could not make its sandbox: {text or f'exit {status}'}; see `headway doctor` there"
         return NotSpawned(Outcome.LOST, what)
 
@@ -458,17 +489,3 @@ def _located(program: str, path: str, directory: str, root: str | None, more: tu
         if os.path.lexists(f"{seen}/{program}") and not os.path.isdir(f"{seen}/{program}"):
             return f"{place}/{program}"
     return None
-
-
-def _not_started(program: str, why: str, lacks: str) -> str:
-    match why:
-        case "No such file or directory":
-            return f"program not found: {program!r} {lacks}"
-        case "Permission denied":
-            return f"not executable: {program}; chmod +x it"
-        case "Exec format error":
-            return f"not a program for this machine: {program}; a script needs a first line such as #!/bin/sh"
-        case "Argument list too long":
-            return "arguments and environment are too long for the kernel; pass the data in a file"
-        case _:
-            return f"{program} could not be started: {why}"

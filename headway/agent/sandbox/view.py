@@ -53,12 +53,19 @@ def _make_settings(etc: Path, host: Path) -> None:
     etc.chmod(0o755)
     for name in _SETTINGS:
         _copy(host / name, etc / name)
-    _write(etc / "passwd", f"{USER}:x:{INSIDE}:{INSIDE}::{WORKSPACE}:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n")
-    _write(etc / "group", f"{USER}:x:{INSIDE}:\nnogroup:x:65534:\n")
+    make_users(etc, 1)
     _write(etc / "hosts", "127.0.0.1 localhost\n::1 localhost\n")
     _write(etc / "hostname", "headway\n")
     if (host / "resolv.conf").is_file():  # often a link to what tasks do not see
         _write(etc / "resolv.conf", (host / "resolv.conf").read_text())
+
+
+def make_users(directory: Path, count: int) -> None:
+    """The lists of users that tasks see: all of `count` users are called the same, for one task is one of them."""
+    numbers = range(INSIDE, INSIDE + count)
+    users = "".join(f"{USER}:x:{number}:{number}::{WORKSPACE}:/bin/sh\n" for number in numbers)
+    _write(directory / "passwd", f"{users}nobody:x:65534:65534::/:/bin/false\n")
+    _write(directory / "group", "".join(f"{USER}:x:{number}:\n" for number in numbers) + "nogroup:x:65534:\n")
 
 
 def shown(more: tuple[Path, ...] = ()) -> Iterator[str]:
