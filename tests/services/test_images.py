@@ -291,3 +291,14 @@ async def test_an_image_comes_from_a_registry_that_is_allowed_and_only_once(tmp_
             await images.get(f"{host}/you/none")
         await images.close()
     assert not list((tmp_path / "images" / "coming").iterdir())
+
+
+async def test_a_registry_that_is_not_reached_is_asked_again_later(tmp_path: Path):
+    skopeo = shutil.which("skopeo")
+    if skopeo is None:
+        pytest.skip("skopeo is not installed")
+    images = some_images(tmp_path, registries=Registries(allowed=("registry.invalid",), tool=skopeo))
+    with pytest.raises(Unavailable, match="skopeo says") as away:
+        await images.get("registry.invalid/you/app")
+    assert not away.value.is_final
+    await images.close()

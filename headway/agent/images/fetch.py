@@ -23,7 +23,7 @@ FETCH_SECONDS = 600.0
 ASK_SECONDS = 30.0
 LOOK_SECONDS = 0.5
 SAID_MAX = 300
-_GONE = ("manifest unknown", "name unknown", "unauthorized", "denied", "not found", "no such")
+_GONE = ("manifest unknown", "name unknown", "unauthorized", "denied", "not found")
 
 
 class Unavailable(Exception):
