@@ -7,8 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import cycle
 from typing import Literal
 
-Job = Literal["noop", "stamp", "true"]
+Job = Literal["noop", "stamp", "true", "sandboxed", "fresh"]
 Form = Literal["array", "lines"]
+
+PROGRAMS: dict[Job, bytes] = {
+    "true": b'{"command":["/bin/true"],"profile":"trusted"}',
+    "sandboxed": b'{"command":["/bin/true"],"profile":"sandboxed"}',
+    "fresh": b'{"command":["/bin/true"],"profile":"sandboxed","fresh":true}',
+}
 
 _MEDIA = {"array": "application/json", "lines": "application/x-ndjson"}
 
@@ -19,8 +25,8 @@ KEYS = 8
 
 def single(job: Job, number: int, *, limited: bool = False) -> bytes:
     """The body of one submission; a limited one is of one tier of several, and holds a key."""
-    if job == "true":
-        return b'{"command":["/bin/true"]}'
+    if job in PROGRAMS:
+        return PROGRAMS[job]
     said: dict[str, object] = {"function": f"bench.jobs:{job}", "args": [number]}
     if limited:
         said["tier"] = TIERS[number % len(TIERS)]

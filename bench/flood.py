@@ -89,7 +89,7 @@ async def flood(said: argparse.Namespace) -> dict[str, object]:
 def main() -> None:
     """Reads its arguments, submits, reports."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--job", choices=("noop", "stamp", "true"), default="noop")
+    parser.add_argument("--job", choices=("noop", "stamp", *bodies.PROGRAMS), default="noop")
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--size", type=int, default=1)
     parser.add_argument("--form", choices=("array", "lines"), default="array")

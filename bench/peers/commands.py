@@ -14,6 +14,7 @@ from bench.contest import Unmeasurable
 from bench.figures import Sample
 from bench.programs import environment, finished
 from bench.stage import Stage
+from headway.agent.sandbox import bubblewrap
 
 SECONDS = 120.0
 AT_ONCE = 2
@@ -53,6 +54,33 @@ def _bare(_: Stage, count: int) -> float:
     """os.posix_spawn from a small Python process, two at once: what the machine gives."""
     words = [sys.executable, "-S", "-m", "bench.peers.spawn_side", str(count), str(AT_ONCE)]
     return float(finished(words, SECONDS))
+
+
+def sandboxes(stage: Stage, metric: str) -> Sample:
+    """`xargs -P2 bwrap … /bin/true` with every namespace: nothing kept, and no user, limits or files of its own."""
+    found = bubblewrap.find()
+    if isinstance(found, str):
+        raise Unmeasurable(found)
+    count = max(1, stage.counts.processes // 5)
+    words = [
+        found.path,
+        "--unshare-all",
+        "--die-with-parent",
+        "--ro-bind",
+        "/",
+        "/",
+        "--proc",
+        "/proc",
+        "--dev",
+        "/dev",
+    ]
+    words = ["xargs", f"-P{AT_ONCE}", "-n1", *words, "--", "/bin/true"]
+    numbers = "\n".join(map(str, range(count))).encode()
+    began = time.perf_counter()
+    ended = subprocess.run(words, input=numbers, timeout=SECONDS, check=False)
+    if ended.returncode != 0:
+        raise Unmeasurable(f"xargs ended with {ended.returncode}")
+    return Sample({metric: count / (time.perf_counter() - began)})
 
 
 PEERS = (

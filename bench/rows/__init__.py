@@ -17,6 +17,8 @@ ROWS: Mapping[str, Callable[[Stage], Row]] = {
     "brain": brain.row,
     "policy": policy.row,
     "processes": processes.row,
+    "slots": processes.row_of_slots,
+    "sandboxes": processes.row_of_sandboxes,
     "follow": follow.row,
     "backlog": backlog.row,
     "idle": idle.row,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from bench import bodies
 from bench.contest import Contestant, Row, Unmeasurable
 from bench.deployment import Dev, dev
 from bench.figures import Metric, Sample
@@ -11,13 +12,15 @@ from bench.peers import commands
 from bench.stage import DRAIN_SECONDS, FIRST_SHARE, Stage, flood
 
 RATE = Metric("processes", "tasks/s", "more", 1_200)
+WARM = Metric("sandboxed", "tasks/s", "more", 700)
+FRESH = Metric("fresh sandboxes", "tasks/s", "more", 200)
 LOOK_SECONDS = 0.05
 
 
 def row(stage: Stage) -> Row:
     """Headway, then who else runs programs, and how fast the machine spawns them at all."""
     count = stage.counts.processes
-    contestants = [Contestant("headway", lambda: _headway(stage))]
+    contestants = [Contestant("headway", lambda: _headway(stage, "true", RATE))]
     if stage.peers:
         contestants += [
             Contestant(peer.who, lambda peer=peer: peer.measure(stage, RATE.name), "peer") for peer in commands.PEERS
@@ -25,15 +28,30 @@ def row(stage: Stage) -> Row:
     return Row("processes", f"{count:,} waiting /bin/true, log and exit code kept", [RATE], contestants)
 
 
-def _headway(stage: Stage) -> Sample:
+def row_of_slots(stage: Stage) -> Row:
+    """The same in sandboxes, one after the other in warm slots."""
+    contestants = [Contestant("headway", lambda: _headway(stage, "sandboxed", WARM))]
+    return Row("slots", f"{stage.counts.processes:,} waiting /bin/true, sandboxed, in warm slots", [WARM], contestants)
+
+
+def row_of_sandboxes(stage: Stage) -> Row:
+    """The same in a new sandbox each, and how fast bare bubblewrap makes them."""
+    contestants = [Contestant("headway", lambda: _headway(stage, "fresh", FRESH))]
+    if stage.peers:
+        contestants.append(Contestant("bare bwrap, 2 at once", lambda: commands.sandboxes(stage, FRESH.name), "peer"))
+    title = f"{stage.counts.processes:,} waiting /bin/true, a new sandbox each"
+    return Row("sandboxes", title, [FRESH], contestants)
+
+
+def _headway(stage: Stage, job: bodies.Job, metric: Metric) -> Sample:
     count = stage.counts.processes
     with stage.place() as (directory, tally), dev(directory, tally, functions=False) as one:
         with one.frozen():
-            flood(one, count, size=1_000, job="true")
+            flood(one, count, size=1_000, job=job)
         rate = _ended_a_second(one, count)
         if one.some("failed") or any(task["exit_code"] != 0 for task in one.some("done")):
             raise Unmeasurable("a /bin/true did not end with 0")
-        return Sample({RATE.name: rate}, "")
+        return Sample({metric.name: rate}, "")
 
 
 def _ended_a_second(one: Dev, count: int) -> float:
