@@ -66,6 +66,8 @@ class Placing:
             self._start(line, room, count, now, placed, express=express)
             if is_own:
                 self._reservations.end(footprint)
+                if self._kept_out and not express:  # the node is nobody's now: who was kept out may be next
+                    wanted = allowed = got + count
             if shape.spread is not None:
                 self._nodes.placed_apart(footprint)
             got += count

@@ -247,9 +247,9 @@ class Planner:
             self._reopen()
             most -= self._plan_all(now, most, placed)
         self._keeping.look(now, self.policy)
-        if most > 0 and self.nodes.is_vacated:  # something is kept no longer
+        while most > 0 and self.nodes.is_vacated:  # something is kept no longer
             self._reopen()
-            self._plan_all(now, most, placed)
+            most -= self._plan_all(now, most, placed)
         return placed
 
     def _plan_all(self, now: float, most: int, placed: list[Placement]) -> int:
@@ -346,9 +346,10 @@ class Planner:
         return count
 
     def _plan_fair(self, order: FairOrder, now: float, most: int, placed: list[Placement]) -> int:
+        """In turns, until a node is kept no longer: then those who were kept out take part again, by `plan`."""
         order.begin(self.policy.weight)
         count = 0
-        while count < most and (turn := order.next()) is not None:
+        while count < most and not self.nodes.is_vacated and (turn := order.next()) is not None:
             wanted = turn[2].run_until(turn[3], min(most - count, self._turn_length(order, turn)))
             count += self._take_turn(order, turn, wanted, now, placed)
         return count
@@ -357,7 +358,7 @@ class Planner:
         """Off-peak work starts while the pool is under the line, one run at a time: each moves the utilization."""
         order, count = self._offpeak, 0
         order.begin(self.policy.weight)
-        while count < most and not self.peak.is_peak and (turn := order.next()) is not None:
+        while count < most and not (self.peak.is_peak or self.nodes.is_vacated) and (turn := order.next()) is not None:
             room = self._below_peak(turn[2])
             wanted = turn[2].run_until(turn[3], min(most - count, room, self._turn_length(order, turn)))
             count += self._take_turn(order, turn, wanted, now, placed)

@@ -13,7 +13,7 @@ import sys
 from collections import Counter
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headway.core.lifecycle import Lane
@@ -134,6 +134,7 @@ CPU = 16_000
     st.lists(st.tuples(st.sampled_from([NARROW, MIDDLE, WIDE]), st.integers(1, 30)), min_size=2, max_size=4),
     st.sampled_from([0.0, 0.5]),
 )
+@example([(NARROW, 2), (WIDE, 16)], 0.0)  # whoever a node was kept for took two turns on it
 def test_equal_tenants_get_equal_shares_however_wide_and_long_their_tasks_are(
     tenants: list[tuple[Shape, int]], history_weight: float
 ):
