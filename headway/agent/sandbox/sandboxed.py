@@ -142,8 +142,8 @@ class Sandbox:
             *NAMESPACES, "--uid", str(INSIDE), "--gid", str(INSIDE), "--cap-drop", "ALL",
             "--size", str(ROOT_BYTES), "--tmpfs", "/", *view.shown(more), "--ro-bind", str(etc), "/etc",
             "--proc", "/proc", "--dev", "/dev", "--perms", "1777", "--size", str(SHM_BYTES), "--tmpfs", "/dev/shm",
-            "--perms", "1777", "--size", str(TMP_BYTES), "--tmpfs", "/tmp", "--dir", "/run", "--symlink", "/tmp",
-            "/var/tmp", "--dir", view.WORKSPACE,
+            "--perms", "1777", "--size", str(TMP_BYTES), "--tmpfs", "/tmp", "--dir", "/run", "--perms", "0755",
+            "--dir", "/var", "--symlink", "/tmp", "/var/tmp", "--dir", view.WORKSPACE,
         ]  # fmt: skip
         self._view = View(before, ["--remount-ro", "/dev", "--remount-ro", "/"])
 

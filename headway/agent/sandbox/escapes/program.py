@@ -370,7 +370,10 @@ def unsized_places(facts: Facts) -> str | None:
     with open("/proc/self/mounts") as file:
         rows = [line.split() for line in file]
     for _, place, kind, options, _, _ in rows:
-        room = os.statvfs(place)
+        try:
+            room = os.statvfs(place)
+        except FileNotFoundError:  # something else is mounted over it: nobody gets there
+            continue
         if kind == "tmpfs" and "rw" in options.split(",") and room.f_blocks * room.f_frsize > facts["tmpfs_max"]:
             return f"{place} has {room.f_blocks * room.f_frsize} bytes"
     return None
