@@ -14,10 +14,12 @@ from headway.agent.sandbox.escapes.ground import a_ground
 from headway.wire import Outcome
 
 
-async def test_no_attack_gets_out():
+@pytest.mark.parametrize("fresh", [False, True], ids=["warm", "fresh"])
+async def test_no_attack_gets_out(fresh: bool):
     broken: dict[str, str] = {}
     tried: list[str] = []
     async with a_ground() as ground:
+        ground.is_fresh = fresh
 
         def judged(attack: Attack, why: str) -> None:
             tried.append(attack.name)

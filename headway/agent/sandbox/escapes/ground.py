@@ -31,10 +31,11 @@ from headway.agent.runners.starting import Walls
 from headway.agent.sandbox import syscalls
 from headway.agent.sandbox.groups import Groups
 from headway.agent.sandbox.sandboxed import SHM_BYTES, TMP_BYTES, Sandbox
-from headway.wire import Assignment, Ended, Ending, Key, Logs
+from headway.wire import Assignment, Ended, Ending, Key, Logs, Outcome
 
 PYTHON = "/usr/bin/python3"
 PROGRAM = Path(__file__).with_name("program.py")
+ATTEMPTS_MAX = 3
 ROOM = {"cpu": 64_000, "memory": 1 << 50, "pids": 1 << 30}
 """More than is asked for at once: the attacks do little, and wait for nobody."""
 _IPC_CREAT, _IPC_RMID = 0o1000, 0
@@ -55,8 +56,11 @@ class Ground:
     sandbox: Sandbox
     groups: Groups
     facts: dict[str, object]
+    is_fresh: bool = False
+    """Whether each attack has a sandbox of its own, and no warm slot."""
     logs: dict[int, bytes] = field(default_factory=dict[int, bytes])
     _ended: dict[int, asyncio.Future[Ending]] = field(default_factory=dict[int, "asyncio.Future[Ending]"])
+    _given: dict[int, Assignment] = field(default_factory=dict[int, Assignment])
     _number: int = 0
 
     async def run(
@@ -73,17 +77,25 @@ class Ground:
     ) -> int:  # fmt: skip
         """Begins a command in a sandbox."""
         self._number += 1
-        spec = msgspec.json.encode({"command": argv, "env": env or {}}).decode()
+        spec = msgspec.json.encode({"command": argv, "env": env or {}, "fresh": self.is_fresh}).decode()
         self._ended[self._number] = asyncio.get_running_loop().create_future()
         wanted = {"cpu": 100, "memory": 256 * 1024 * 1024} | needs
-        self.executor.dispatch(
-            [Assignment(1, self._number, 1, "command", wanted, cap_ms, grace_ms, spec, profile="sandboxed")]
-        )
+        given = Assignment(1, self._number, 1, "command", wanted, cap_ms, grace_ms, spec, profile="sandboxed")
+        self._given[self._number] = given
+        self.executor.dispatch([given])
         return self._number
 
     async def ending(self, number: int) -> Ending:
-        """How it ended."""
-        return await self._ended[number]
+        """How it ended. What the node lost is begun again, as by any leader."""
+        ending = await self._ended[number]
+        for attempt in range(2, ATTEMPTS_MAX + 1):
+            if ending.outcome != Outcome.LOST:
+                break
+            self._ended[number] = asyncio.get_running_loop().create_future()
+            self.logs.pop(number, None)
+            self.executor.dispatch([msgspec.structs.replace(self._given[number], attempt=attempt)])
+            ending = await self._ended[number]
+        return ending
 
     async def attack(self, name: str) -> Ending:
         """Tries one of the attacks of the program."""
