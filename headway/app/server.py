@@ -348,10 +348,10 @@ class _Server:
             timeout_graceful_shutdown=DRAIN_SECONDS,
         )
 
-    def _policy_changed(self) -> None:
+    async def _policy_changed(self) -> None:
         """Neither the next submission nor the next round is judged by what was before."""
         self._admission.look_again()
-        self._leader.poll_soon()
+        await self._leader.heed()
 
     async def _why_not_ready(self) -> str | None:
         try:

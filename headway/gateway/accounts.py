@@ -5,7 +5,7 @@ An administrator's key changes everything here; any other client's reads tiers, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -64,7 +64,7 @@ class AccountsApi:
     """The endpoints and what they lean on; `changed` is called when something that decides about tasks was."""
 
     def __init__(
-        self, *, accounts: AccountStore, authenticator: Authenticator, changed: Callable[[], None] = lambda: None
+        self, *, accounts: AccountStore, authenticator: Authenticator, changed: Callable[[], Awaitable[None]]
     ) -> None:
         self._accounts = accounts
         self._authenticator = authenticator
@@ -90,7 +90,7 @@ class AccountsApi:
         said = await _body(request, _tenant_body)
         _refuse(said.wrong())
         made = _new(await self._accounts.create_tenant(said.name, said.plan), "tenant", said.name)
-        self._changed()
+        await self._changed()
         return _created(f"/v1/tenants/{made.name}", tenant_view(made))
 
     async def tenants(self, request: Request) -> Response:
@@ -112,7 +112,7 @@ class AccountsApi:
         name = _name(request, "tenant")
         change = _in_order((await _body(request, _tenant_patch)).change())
         changed = _there(await self._accounts.change_tenant(name, change), "tenant", name)
-        self._changed()
+        await self._changed()
         return _json(tenant_view(changed))
 
     async def create_plan(self, request: Request) -> Response:
@@ -122,7 +122,7 @@ class AccountsApi:
         plan = _in_order(said.change())
         await self._expect_tiers(plan.tiers)
         made = _new(await self._accounts.create_plan(said.name, plan), "plan", said.name)
-        self._changed()
+        await self._changed()
         return _created(f"/v1/plans/{made.name}", plan_view(made))
 
     async def plans(self, request: Request) -> Response:
@@ -143,7 +143,7 @@ class AccountsApi:
         change = _in_order((await _body(request, _plan_patch)).change())
         await self._expect_tiers(change.tiers)
         changed = _there(await self._accounts.change_plan(name, change), "plan", name)
-        self._changed()
+        await self._changed()
         return _json(plan_view(changed))
 
     async def _expect_tiers(self, tiers: Sequence[str] | msgspec.UnsetType | None) -> None:
@@ -176,7 +176,7 @@ class AccountsApi:
         name = request.path_params["name"]
         change = _in_order((await _body(request, _tier_body)).change(name))
         kept: TierRow = _there(await self._accounts.keep_tier(name, change), "tier", name)
-        self._changed()
+        await self._changed()
         return _json(tier_view(kept))
 
     async def pools(self, request: Request) -> Response:
@@ -208,7 +208,7 @@ class AccountsApi:
     async def _keep_pool(self, request: Request, change: PoolChange) -> Response:
         name = _name(request, "pool")
         changed = _there(await self._accounts.change_pool(name, change), "pool", name)
-        self._changed()
+        await self._changed()
         return _json(pool_view(changed))
 
     async def names(self, request: Request) -> Response:
@@ -232,7 +232,7 @@ class AccountsApi:
         return await self._name(caller, name)
 
     async def _name(self, caller: Caller, name: str) -> Response:
-        self._changed()
+        await self._changed()
         return _json(name_view(name, await self._accounts.paused_names(caller.tenant)))
 
     async def create_key(self, request: Request) -> Response:

@@ -11,6 +11,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 
@@ -248,6 +249,13 @@ class Leader:
             await self._heed_policy()
             if await self._refill.discover() or len(self.planner):
                 self.dispatching.wake.set()  # time alone may have made a task pressing, or a reservation due
+
+    async def heed(self) -> None:
+        """What an operator has just changed counts from the next round on; if the database does not answer, soon."""
+        self.poll_soon()
+        if self._leads.is_set():
+            with suppress(*GONE):
+                await self._heed_policy()
 
     async def _heed_policy(self) -> None:
         policy = await self._policies.changed()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from headway.core.policy import Plan, Policy
 from headway.store.accounts import AccountStore, PolicyRows
 
@@ -11,6 +13,7 @@ class Policies:
 
     def __init__(self, accounts: AccountStore) -> None:
         self._accounts = accounts
+        self._asking = asyncio.Lock()
         self._version = 0
 
     def clear(self) -> None:
@@ -19,11 +22,12 @@ class Policies:
 
     async def changed(self) -> Policy | None:
         """The policy, if it was changed since this was last asked."""
-        fresh = await self._accounts.policy(self._version)
-        if fresh is None:
-            return None
-        self._version = fresh.version
-        return _policy(fresh)
+        async with self._asking:  # an answer that is older than what is known would take it back
+            fresh = await self._accounts.policy(self._version)
+            if fresh is None:
+                return None
+            self._version = fresh.version
+            return _policy(fresh)
 
 
 def _policy(rows: PolicyRows) -> Policy:
