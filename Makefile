@@ -9,7 +9,7 @@ UV ?= $(shell command -v uv || echo .venv/bin/uv)
 BIN := .venv/bin
 STAMP := .venv/.headway-setup
 
-.PHONY: setup run test check bench properties faults format lock clean
+.PHONY: setup run test check bench properties faults format rooms lock clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)
@@ -49,6 +49,9 @@ faults: setup
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+rooms: setup
+	$(BIN)/python -m tests.docs.rooms
 
 lock:
 	$(UV) pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \

@@ -25,7 +25,7 @@ from headway.core.lifecycle import MOVES
 from headway.core.task import RetryRule, Submission
 from headway.gateway.operations import OPEN_OPERATIONS, OPERATIONS
 from headway.gateway.problems import TITLES
-from tests.docs import pages
+from tests.docs import pages, rooms
 from tests.end_to_end.dev import Dev, a_dev
 
 PAGES = pages.pages()
@@ -234,9 +234,5 @@ def test_every_decision_is_listed():
     assert there == set(pages.links(Path("docs/decisions/README.md")))
 
 
-def test_the_map_shows_every_file():
-    """Commands aside: there is one file for each, and the page of the command line lists those."""
-    page = pages.text(ARCHITECTURE)
-    files = [str(path.relative_to(pages.ROOT)) for path in sorted((pages.ROOT / "headway").rglob("*.py"))]
-    shown = [name for name in files if not name.startswith("headway/cli/") and "/__" not in name]
-    assert [name for name in shown if name not in page] == []
+def test_the_list_of_rooms_says_what_the_files_say():
+    assert pages.text(rooms.PAGE) == rooms.page(), "`make rooms` writes it anew"
