@@ -9,12 +9,13 @@ import click
 from headway.cli import options
 from headway.cli.submit import uploaded
 from headway.cli.submitted import report, wait_options
+from headway.cli.wishes import sent, submission_options
 from headway.sdk.client import Client
 from headway.sdk.submissions import submission
 
 
 @click.command("run", context_settings={"allow_interspersed_args": False})
-@options.submission_options
+@submission_options
 @wait_options
 @click.argument("words", nargs=-1, metavar="-- CMD …", type=click.UNPROCESSED)
 @options.client_options
@@ -32,7 +33,7 @@ def command(
     \b
     headway run -- echo hello
     headway run -- ./encode.sh in.mp4
-    headway run --tier premium --execution-cap 10m --follow -- make test
+    headway run --cpu 2 --memory 1Gi --cap 10m --follow -- make test
     headway run --image busybox:1.36 -- uname -a
     """
     if not words and "image" not in wishes:
@@ -40,7 +41,7 @@ def command(
     said = {"command": list(words)} if words else {}
     if words and _is_script(words[0]) and not wishes.keys() & {"image", "bundle"}:
         said = {**uploaded(client, words[0], Path()), "args": list(words[1:])}
-    record = client.submit(submission({**options.sent(client, wishes), **said}))
+    record = client.submit(submission({**sent(client, wishes), **said}))
     return report(client, record, form, wait=wait, follow=follow, timeout=timeout)
 
 

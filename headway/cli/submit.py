@@ -11,6 +11,7 @@ import click
 
 from headway.cli import manifest, options, output, trouble
 from headway.cli.submitted import report, wait_options
+from headway.cli.wishes import sent, submission_options
 from headway.core.task import Submission
 from headway.sdk.client import Client
 from headway.sdk.errors import said_by
@@ -25,7 +26,7 @@ BATCH_BYTES = 8 * 1024 * 1024
 @click.command("submit", context_settings={"allow_interspersed_args": False})
 @click.option("-f", "--file", "manifest_file", metavar="FILE", help="A manifest, YAML or JSON; - is stdin.")
 @click.option("--jsonl", metavar="FILE", help="One submission per line, as JSON; - is stdin.")
-@options.submission_options
+@submission_options
 @wait_options
 @click.argument("script", required=False, metavar="[SCRIPT")
 @click.argument("arguments", nargs=-1, metavar="ARGS…]", type=click.UNPROCESSED)
@@ -56,7 +57,7 @@ def command(
             raise click.UsageError("--jsonl takes neither wishes nor --wait: each line says all of its task")
         return submit_lines(client, jsonl)
     if script is not None:
-        said = {**options.sent(client, wishes), **uploaded(client, script, Path()), "args": list(arguments)}
+        said = {**sent(client, wishes), **uploaded(client, script, Path()), "args": list(arguments)}
         task = submission(said)
     else:
         task = from_manifest(client, manifest_file or "-", wishes)
@@ -67,14 +68,15 @@ def from_manifest(client: Client, name: str, wishes: dict[str, object]) -> Submi
     """The submission a manifest describes, its script uploaded."""
     with opened(name) as file:
         read = manifest.parse(file.read(manifest.MANIFEST_BYTES_MAX + 1), "stdin" if name == "-" else name)
-    if isinstance(rule := read.said.get("retry"), dict) and "retry" in wishes:
-        wishes = {**wishes, "retry": {**rule, **cast("dict[str, object]", wishes["retry"])}}
+    for field in ("retry", "resources"):  # what the command says of them is laid over what the file says
+        if isinstance(there := read.said.get(field), dict) and field in wishes:
+            wishes = {**wishes, field: {**there, **cast("dict[str, object]", wishes[field])}}
     read.submission(**wishes)  # what is wrong is said before anything is uploaded
     beside = Path() if name == "-" else Path(name).parent
     bundle, script = read.said.get("bundle"), read.said.get("script")
     if "bundle" not in wishes and isinstance(bundle, str) and not bundle.startswith("sha256:"):
         wishes = {**wishes, "bundle": str(beside / bundle)}
-    wishes = options.sent(client, wishes)
+    wishes = sent(client, wishes)
     if isinstance(script, str) and not script.startswith("sha256:"):
         wishes = {**wishes, **uploaded(client, script, beside)}
     return read.submission(**wishes)

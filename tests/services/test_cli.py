@@ -84,6 +84,46 @@ def test_how_a_task_is_retried_and_when_it_may_start_can_be_said(api: Api, headw
     }
 
 
+def test_where_and_when_and_how_large_can_be_said_in_short(api: Api, headway: Headway):
+    said = headway(
+        *("run", "--cpu", "0.5", "--memory", "64Mi", "--gpu", "1", "--cap", "90s", "--cap-warning", "10s"),
+        *("--constraint", "zone=eu", "--constraint", "zone != moon", "--constraint", "arch in arm64, amd64"),
+        *("--prefer", "ssd exists", "--spread", "web", "--exclusive", "--off-peak", "never"),
+        *("--preemptible", "--checkpoint", "--checkpoint-grace", "5s", "--", "true"),
+    )
+    assert said == (0, "1000\n", "")
+    assert api.tasks["1000"]["said"] == {
+        "command": ["true"],
+        "resources": {"cpu": 0.5, "memory": "64Mi", "gpu": 1},
+        "execution_cap": "90s",
+        "cap_warning": {"before": "10s"},
+        "constraints": [
+            {"label": "zone", "values": ["eu"]},
+            {"label": "zone", "op": "!=", "values": ["moon"]},
+            {"label": "arch", "op": "in", "values": ["arm64", "amd64"]},
+        ],
+        "preferred": [{"label": "ssd", "op": "exists"}],
+        "spread": "web",
+        "exclusive": True,
+        "off_peak": "never",
+        "preemptible": True,
+        "checkpoint": {"grace": "5s"},
+    }
+
+
+@pytest.mark.parametrize("demand", ["zone", "zone in", "= eu", "zone ! eu", "zone=", ""])
+def test_a_demand_that_is_none_is_told_how_to_be_said(api: Api, headway: Headway, demand: str):
+    said = headway("run", "--constraint", demand, "--", "true")
+    assert said.code == 2 and "'LABEL exists'" in said.err
+    assert not api.requests
+
+
+def test_amounts_that_contradict_each_other_are_refused_here(api: Api, headway: Headway):
+    said = headway("run", "--cpu", "2", "--resources", "cpu=1", "--", "true")
+    assert said.code == 2 and "--cpu 2 and --resources cpu=1" in said.err
+    assert not api.requests
+
+
 def test_a_start_can_be_said_from_now_on(api: Api, headway: Headway):
     before = datetime.now(UTC)
     assert headway("run", "--eligible-at", "+1h30m", "--", "true").code == 0
@@ -173,6 +213,12 @@ def test_an_option_replaces_one_key_of_the_retry_rule_of_a_manifest(api: Api, he
     manifest = b"command: [x]\nretry: {max_attempts: 5, never_on_exit: [64]}\n"
     assert headway("submit", "-f", "-", "--max-attempts", "2", stdin=manifest).code == 0
     assert api.tasks["1000"]["said"]["retry"] == {"max_attempts": 2, "never_on_exit": [64]}
+
+
+def test_an_option_replaces_one_amount_of_a_manifest(api: Api, headway: Headway):
+    manifest = b"command: [x]\nresources: {cpu: 4, memory: 1Gi}\n"
+    assert headway("submit", "-f", "-", "--cpu", "2", stdin=manifest).code == 0
+    assert api.tasks["1000"]["said"]["resources"] == {"cpu": 2, "memory": "1Gi"}
 
 
 def test_a_wrong_manifest_uploads_nothing(api: Api, headway: Headway):
