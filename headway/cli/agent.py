@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headway.cli import options, trouble
-from headway.core.quantity import milli, size_bytes
+from headway.core.quantity import SIZED, milli, size_bytes
 from headway.core.refusal import Refused
 from headway.sdk.discovery import default_data_dir, discover
 
 if TYPE_CHECKING:
     from headway.agent.images.store import ImageSettings
 
-_SIZED = frozenset({"memory", "disk"})
 _SET_OTHERWISE = {"ports": "--ports LOW-HIGH", "workers": "--workers N"}
 LOCAL_IMAGES = "local-images"
 """Where images are looked for in the data directory."""
@@ -216,7 +215,7 @@ def amounts(said: Mapping[str, str], option: str = "--capacity") -> dict[str, in
         if name in _SET_OTHERWISE:
             raise trouble.Stopped(f"{option} {name}={text}: say {_SET_OTHERWISE[name]} instead", trouble.USAGE)
         path = f"capacity.{name}"
-        amount = milli(value, path) if name == "cpu" else size_bytes(value, path) if name in _SIZED else value
+        amount = milli(value, path) if name == "cpu" else size_bytes(value, path) if name in SIZED else value
         if isinstance(amount, int) and not 0 <= amount <= RESOURCE_MAX:
             amount = Refused(path, "expected a whole number from 0 on")
         if isinstance(amount, Refused) or not isinstance(amount, int):

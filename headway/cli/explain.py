@@ -8,6 +8,7 @@ import click
 
 from headway.cli import options, output
 from headway.cli.output import Item
+from headway.core.quantity import amount_text
 from headway.sdk.client import Client
 
 
@@ -41,8 +42,14 @@ def _lines(said: Item) -> list[str]:
         lines.append(f"expected to start in {found['seconds']:g} s, at {found['starts_at']} ({found['basis']}){late}")
     if isinstance(began := said.get("started"), dict):
         found = cast("Item", began)
-        lines += [f"{one['resource']}: {one['needed']:g} of {one['capacity']:g}" for one in _items(found["fit"])]
+        lines += [_fits(str(one["resource"]), one["needed"], one["capacity"]) for one in _items(found["fit"])]
     return [*lines, f"as of {said['as_of']}"]
+
+
+def _fits(name: str, needed: object, capacity: object) -> str:
+    scale = 1000 if name == "cpu" else 1
+    amounts = (amount_text(name, round(cast("float", one) * scale)) for one in (needed, capacity))
+    return f"{name}: {' of '.join(amounts)}"
 
 
 def _items(said: object) -> list[Item]:

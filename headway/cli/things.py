@@ -9,6 +9,7 @@ from typing import cast
 
 from headway.cli import output
 from headway.cli.output import Column
+from headway.core.quantity import SIZED, amount_text
 
 
 def age(name: str) -> Column:
@@ -47,11 +48,7 @@ def _cell(value: object) -> str:
 
 
 def _size(name: str, amount: object) -> str:
-    if name in ("memory", "disk") and isinstance(amount, int):
-        for unit, size in (("Ti", 2**40), ("Gi", 2**30), ("Mi", 2**20)):
-            if amount and amount % size == 0:
-                return f"{amount // size}{unit}"
-    return str(amount)
+    return amount_text(name, amount) if name in SIZED and isinstance(amount, int) else str(amount)
 
 
 def _duration(value: object) -> str:

@@ -18,6 +18,7 @@ from headway.core.limits import quota_room
 from headway.core.peak import utilization
 from headway.core.placement import NodeRoom, Shape
 from headway.core.plan import Planner
+from headway.core.quantity import amount_text
 from headway.core.queue import Line, LineKey, ReadyTask
 
 HOLDERS_MAX = 10
@@ -206,7 +207,7 @@ def _quotas(planner: Planner, key: LineKey, shape: Shape, now: float) -> Iterato
 def _in_use(name: str, used: int, bound: int) -> str:
     if name == "running":
         return f"{used} of {bound} tasks run"
-    return f"{plain(name, used):g} of {amount(name, bound)} in use"
+    return f"{amount_text(name, used)} of {amount(name, bound)} in use"
 
 
 def _keys(planner: Planner, key: LineKey, shape: Shape, holders: Holders) -> Iterator[Blocker]:
@@ -377,12 +378,8 @@ def _no_node(message: str, helps: str, *, name: str | None = None) -> Blocker:
 
 
 def amount(name: str, value: int) -> str:
-    """One amount in a sentence."""
-    if name == "cpu":
-        return f"{value / 1000:g} cpu"
-    if name in ("memory", "disk"):
-        return f"{value / 2**20:g} MiB {name}"
-    return f"{value} {name}"
+    """One amount in a sentence: `2 cpu`, `512Mi memory`."""
+    return f"{amount_text(name, value)} {name}"
 
 
 def plain(name: str, value: int) -> float:

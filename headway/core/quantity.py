@@ -26,6 +26,12 @@ _PERIODS = {
 TEXT_CHARS_MAX = 40
 DURATION_SECONDS_MAX = 366 * 86400.0
 SIZE_BYTES_MAX = 2**60
+EVEN_CHARS_MAX = 6
+"""`1536Mi` and `9999Gi` are said as they are; what takes more digits is rounded."""
+_BINARY = tuple((unit, _SIZE_UNITS[unit]) for unit in ("Ti", "Gi", "Mi", "Ki"))
+COUNT_MAX = 1_000_000_000
+SIZED = frozenset({"memory", "disk", "storage"})
+"""Resources that are counted in bytes. Cpu is counted in thousandths, everything else in ones."""
 
 
 def duration_ms(value: object, path: str, *, least_ms: int = 0) -> int | Refused:
@@ -85,6 +91,31 @@ def milli(value: object, path: str) -> int | Refused:
     if value > 1_000_000:
         return Refused(path, "must not exceed 1000000")
     return round(value * 1000)
+
+
+def counted(name: str, value: object, path: str) -> int | Refused:
+    """So much of a resource as the integer it is counted in, or why it is none."""
+    if name in SIZED:
+        return size_bytes(value, path)
+    if name == "cpu":
+        return milli(value, path)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= COUNT_MAX:
+        return value
+    return Refused(path, f"expected a whole number from 0 to {COUNT_MAX}")
+
+
+def amount_text(name: str, value: int) -> str:
+    """So much of a resource as people say it: `0.5`, `512Mi`, `22.3Gi`. Sizes that are not even are rounded down."""
+    if name == "cpu":
+        return f"{value / 1000:g}"
+    if name not in SIZED or value < 2**10:
+        return str(value)
+    unit, size = next((unit, size) for unit, size in _BINARY if value >= size)
+    even = next((f"{value // less}{name}" for name, less in _BINARY if value % less == 0), "")
+    if 0 < len(even) <= EVEN_CHARS_MAX:
+        return even
+    whole, tenths = divmod(value * 10 // size, 10)
+    return f"{whole}.{tenths}{unit}" if tenths else f"{whole}{unit}"
 
 
 def rate_text(value: str, path: str) -> tuple[int, int] | Refused:

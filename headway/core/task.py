@@ -21,7 +21,7 @@ from headway.core.lifecycle import Lane
 from headway.core.limits import Concurrency, Rate
 from headway.core.ports import names_of, ports_wanted
 from headway.core.profiles import CONTAINER, HOSTILE, TRUSTED, Profile, is_looser
-from headway.core.quantity import duration_ms, milli, size_bytes
+from headway.core.quantity import counted, duration_ms, size_bytes
 from headway.core.refusal import Refused
 from headway.core.terms import NONE, SaidRate, Terms, rates_of, wrong_terms
 from headway.core.workdir import wrong_workdir
@@ -48,7 +48,6 @@ _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_<][\w.<>]*")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _RESOURCE = re.compile(r"[a-z][a-z0-9_.-]{0,62}")
-_SIZED = frozenset({"memory", "disk"})
 _COUNTED = frozenset({"gpu", "iops"})
 
 
@@ -455,12 +454,12 @@ def _needs(said: Submission, tier: Tier) -> tuple[tuple[str, int], ...] | list[R
     needs = dict(tier.needs)
     wrong: list[Refused] = []
     for name, value in said.resources.items():
-        amount = _amount(name, value)
-        if isinstance(amount, Refused):
-            wrong.append(amount)
+        found = _amount(name, value)
+        if isinstance(found, Refused):
+            wrong.append(found)
         else:
-            needs[name] = amount
-    return wrong or tuple(sorted((name, amount) for name, amount in needs.items() if amount))
+            needs[name] = found
+    return wrong or tuple(sorted((name, needed) for name, needed in needs.items() if needed))
 
 
 def _amount(name: str, value: str | int | float | list[str]) -> int | Refused:
@@ -469,10 +468,4 @@ def _amount(name: str, value: str | int | float | list[str]) -> int | Refused:
         return Refused(path, "there is no such resource")
     if name == "ports":
         return ports_wanted(value, path)
-    if name in _SIZED:
-        return size_bytes(value, path)
-    if name == "cpu":
-        return milli(value, path)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 1_000_000_000:
-        return value
-    return Refused(path, "expected a whole number from 0 to 1000000000")
+    return counted(name, value, path)

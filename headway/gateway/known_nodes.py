@@ -13,10 +13,10 @@ from typing import NamedTuple, TypeGuard
 
 import structlog
 
+from headway.core.quantity import amount_text
 from headway.core.refusal import Refused
 from headway.core.resources import fits, nearest
 from headway.core.task import Admitted, Submission
-from headway.gateway.amounts import for_people
 from headway.gateway.within_plan import Verdict
 from headway.store.cluster import ClusterStore
 from headway.store.database import GONE
@@ -124,11 +124,11 @@ def _refusal(said: Submission, needs: Needs, lack: Lack, nodes: Nodes) -> Refuse
     if lack.alone:
         (name,) = lack.resources
         path, who = (f"resources.{name}", "it") if name in said.resources else ("tier", f"tier {said.tier}")
-        asked = for_people(name, dict(needs)[name])
-        there = for_people(name, nodes[lack.node].get(name, 0))
+        asked = amount_text(name, dict(needs)[name])
+        there = amount_text(name, nodes[lack.node].get(name, 0))
         what = f"{who} asks for {name} {asked}, and the largest node, {lack.node}, has {there}"
         return Refused(path, f"{what}; ask for no more than that, or add a node that has it")
-    asked = ", ".join(f"{name} {for_people(name, amount)}" for name, amount in needs)
-    has = ", ".join(f"{name} {for_people(name, nodes[lack.node].get(name, 0))}" for name in lack.resources)
+    asked = ", ".join(f"{name} {amount_text(name, amount)}" for name, amount in needs)
+    has = ", ".join(f"{name} {amount_text(name, nodes[lack.node].get(name, 0))}" for name in lack.resources)
     what = f"no node has all of this at once: {asked}; the nearest, {lack.node}, has only {has}"
     return Refused("resources" if said.resources else "tier", f"{what}; ask for less, or add a node that has it")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from headway.core.quantity import amount_text
 from headway.core.refusal import Refused
 from headway.core.task import Admitted, Submission
-from headway.gateway.amounts import for_people
 from headway.store.accounts import Plan
 
 Verdict = Admitted | list[Refused]
@@ -44,7 +44,7 @@ def _too_much(plan: Plan, admitted: Admitted) -> Iterator[Refused]:
         for bounds, allows in ((plan.resource_max or {}, "a task"), (plan.quota, "all its tasks together")):
             most = bounds.get(name)
             if most is not None and amount > most:
-                asked, allowed = for_people(name, amount), for_people(name, most)
+                asked, allowed = amount_text(name, amount), amount_text(name, most)
                 yield Refused(
                     f"resources.{name}", f"it asks for {asked}; plan {plan.name} allows {allows} at most {allowed}"
                 )

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from headway.core.placement import NodeRoom, Shape
 from headway.core.policy import Plan, Policy
-from headway.core.quantity import milli, size_bytes
+from headway.core.quantity import counted
 from headway.core.refusal import Refused
 from headway.core.resources import nearest
 from headway.core.task import Admitted, Submission, Tier, admit
@@ -265,7 +265,7 @@ class _Built:
     def _amounts(self, said: dict[str, str | int | float], path: str) -> dict[str, int]:
         found: dict[str, int] = {}
         for name, value in said.items():
-            amount = _amount(name, value, f"{path}.{name}")
+            amount = counted(name, value, f"{path}.{name}")
             if isinstance(amount, Refused):
                 self._wrong.append(amount)
             else:
@@ -283,16 +283,6 @@ class _Built:
                 Refused(path, f"must not exceed {most / DAY:g} days" if most >= DAY else f"must not exceed {most:g}s")
             )
         return found
-
-
-def _amount(name: str, value: str | int | float, path: str) -> int | Refused:
-    if name in ("memory", "disk"):
-        return size_bytes(value, path)
-    if name == "cpu":
-        return milli(value, path)
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 1_000_000_000:
-        return value
-    return Refused(path, "expected a whole number from 0 to 1000000000")
 
 
 def _checked_cap(said: Overstated, path: str) -> None:

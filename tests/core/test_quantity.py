@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.quantity import duration_ms, milli, size_bytes
+from headway.core.quantity import SIZE_BYTES_MAX, amount_text, counted, duration_ms, milli, size_bytes
 from headway.core.refusal import Refused
 
 
@@ -67,3 +67,22 @@ def test_milli_is_exact_for_whole_numbers(count: int):
 def test_no_input_breaks_the_readers(said: object):
     for read in (duration_ms, size_bytes, milli):
         assert isinstance(read(said, "x"), int | Refused)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text"),
+    [
+        ("cpu", 500, "0.5"), ("cpu", 1_000_000, "1000"), ("gpu", 3, "3"), ("memory", 0, "0"), ("memory", 1023, "1023"),
+        ("memory", 512 * 2**20, "512Mi"), ("memory", 1536 * 2**20, "1536Mi"), ("disk", 4 * 2**40, "4Ti"),
+        ("memory", 24_012_684_698, "22.3Gi"), ("storage", 102_400 * 2**20, "100Gi"),
+        ("memory", 23_449_888 * 1024, "22.3Gi"),
+    ],
+)  # fmt: skip
+def test_amounts_are_said_as_people_say_them(name: str, value: int, text: str):
+    assert amount_text(name, value) == text
+
+
+@given(st.integers(0, SIZE_BYTES_MAX))
+def test_a_size_that_is_said_can_be_asked_for(size: int):
+    again = counted("memory", amount_text("memory", size), "")
+    assert isinstance(again, int) and again <= size <= again * 1.1 + 1
