@@ -77,6 +77,18 @@ def processes_of(marker: str, attempts: set[tuple[int, int]], sessions: set[int]
     ]
 
 
+def descendants_of(pid: int) -> list[int]:
+    """What a process started, and what those did. In a sandbox nobody leaves the family: who loses its parent becomes a
+    child of the sandbox's first process."""
+    children: dict[int, list[int]] = {}
+    for one in _own_processes():
+        children.setdefault(_stat_of(one)[1], []).append(one)
+    found = list(children.get(pid, ()))
+    for one in found:
+        found += children.get(one, ())
+    return found
+
+
 def attempt_of(marker: str, environ: dict[bytes, bytes]) -> tuple[int, int] | None:
     """The attempt (task, number) that a process with this environment belongs to, if it is one of ours."""
     if environ.get(MARKER.encode()) != marker.encode():
@@ -99,11 +111,17 @@ def environment(pid: int) -> dict[bytes, bytes]:
 
 def session_of(pid: int) -> int:
     """The session of a process; 0 for one that is gone or already a zombie."""
+    state, _, session = _stat_of(pid)
+    return 0 if state == b"Z" else session
+
+
+def _stat_of(pid: int) -> tuple[bytes, int, int]:
+    """The state, the parent and the session of a process; zeros for one that is gone."""
     try:
-        state, _, _, session = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:4]
+        state, parent, _, session = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[:4]
     except (OSError, ValueError):
-        return 0
-    return 0 if state == b"Z" else int(session)
+        return b"", 0, 0
+    return state, int(parent), int(session)
 
 
 def adopt_orphans() -> None:

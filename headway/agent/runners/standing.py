@@ -8,7 +8,7 @@ import contextlib
 import os
 import signal
 
-from headway.agent.leftovers import processes_of
+from headway.agent.leftovers import descendants_of, processes_of
 from headway.agent.runners.attempt import Attempt
 
 ROUNDS_MAX = 20
@@ -54,4 +54,5 @@ def _signal_all(attempt: Attempt, marker: str, number: signal.Signals) -> None:
 def _members(attempt: Attempt, marker: str) -> list[int]:
     if attempt.group is not None:
         return attempt.group.pids()
-    return processes_of(marker, {(attempt.assignment.task, attempt.assignment.attempt)}, {attempt.pid})
+    found = processes_of(marker, {(attempt.assignment.task, attempt.assignment.attempt)}, {attempt.pid})
+    return found + descendants_of(attempt.pid)  # in a sandbox no other process bears the marker
