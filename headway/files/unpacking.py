@@ -7,6 +7,7 @@ tar as GNU tar, bsdtar and Python write it, plain or gzip, as a stream; what it 
 
 from __future__ import annotations
 
+import errno
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -234,7 +235,13 @@ class _Unpacking:
             os.chown(name, *self._owner, dir_fd=fd, follow_symlinks=False)
 
 
-_OURS = frozenset({28, 122, 24, 23, 5, 12})  # no space, quota, descriptors, memory, or a broken disk: not the archive's
+_OURS = frozenset(
+    {
+        errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO,
+        errno.EACCES, errno.EPERM, errno.EROFS,
+    }
+)  # fmt: skip
+"""No room, a broken disk, or a folder that is not ours to write: not the archive's fault."""
 
 
 def _set_time(name: str, fd: int, mtime: int) -> None:
