@@ -302,3 +302,18 @@ async def test_a_registry_that_is_not_reached_is_asked_again_later(tmp_path: Pat
         await images.get("registry.invalid/you/app")
     assert not away.value.is_final
     await images.close()
+
+
+async def test_what_fetches_is_given_nothing_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    tool = tmp_path / "skopeo"
+    tool.write_text(f"#!/bin/sh\nenv > {tmp_path}/given\nexit 1\n")
+    tool.chmod(0o755)
+    for name in ("HOME", "XDG_RUNTIME_DIR", "REGISTRY_AUTH_FILE"):
+        monkeypatch.setenv(name, "/ours")
+    images = some_images(tmp_path, registries=Registries(allowed=("registry.invalid",), tool=str(tool)))
+    with pytest.raises(Unavailable):
+        await images.get("registry.invalid/you/app")
+    await images.close()
+    given = dict(line.split("=", 1) for line in (tmp_path / "given").read_text().splitlines())
+    assert given["XDG_RUNTIME_DIR"] == given["HOME"], "else it looks into what is ours under /run"
+    assert "/ours" not in given.values()

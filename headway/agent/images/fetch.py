@@ -97,6 +97,8 @@ class Registries:
         first = ["--insecure-policy"] if self.can_ask else []
         home = str(into.parent if into is not None else "/")
         environ = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, "TMPDIR": home if into else "/tmp"}
+        if self.can_ask:  # else it looks into /run/containers/UID: a login of ours, or closed to an ordinary user
+            environ["XDG_RUNTIME_DIR"] = home
         environ |= {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
         process = await asyncio.create_subprocess_exec(
             self.tool, *first, *words, env=environ, start_new_session=True,
