@@ -143,7 +143,11 @@ def test_cgroups_are_told_apart(tmp_path: Path, present: list[str], kind: str | 
 
 
 def test_a_sandbox_is_tried_and_what_it_lacks_is_said(monkeypatch: pytest.MonkeyPatch):
-    assert check_sandbox().state is State.OK
+    here = check_sandbox()
+    if os.geteuid() == 0:
+        assert here.state is State.OK
+    else:
+        assert here.state is State.DEGRADED and "the agent is not root" in here.meaning
     monkeypatch.setenv("HEADWAY_BWRAP", "/nowhere/bwrap")
     finding = check_sandbox()
     assert finding.state is State.MISSING and not finding.required

@@ -141,5 +141,6 @@ async def test_the_engine_is_asked_to_hold_a_task_to_its_limits(leader: FakeLead
 async def test_an_engine_that_is_not_there_is_no_reason_to_run_without_it(tmp_path: Path):
     async with a_leader() as leader:
         said = replace(settings(leader, tmp_path / "n1", sandbox=True), engine=str(tmp_path / "none.sock"))
-        with pytest.raises(CannotRun, match="no engine answers"):
+        why = "no engine answers" if os.geteuid() == 0 else "only an agent that is root has them"
+        with pytest.raises(CannotRun, match=why):
             await Agent(said).run()

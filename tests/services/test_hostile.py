@@ -122,8 +122,11 @@ def test_where_it_does_not_work_there_is_none(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("HEADWAY_RUNSC", "/nowhere/runsc")
     missing = Hostile.made(sandbox)
     sandbox.close()
-    assert isinstance(said, str) and "no such platform" in said
-    assert isinstance(missing, str) and "No such file" in missing
+    assert isinstance(said, str) and isinstance(missing, str)
+    if os.geteuid() == 0:
+        assert "no such platform" in said and "No such file" in missing
+    else:
+        assert said == missing == "runsc needs an agent that is root"
 
 
 def test_another_runtime_takes_the_same_bundle(tmp_path: Path):

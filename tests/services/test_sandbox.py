@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,9 @@ from tests.services.agent_leader import (
     result_of,
     sandboxed,
 )
+
+IS_ROOT = os.geteuid() == 0
+"""Only then is each task a user of its own."""
 
 
 @pytest.fixture
@@ -55,15 +59,25 @@ async def test_a_task_is_nobody_with_no_rights_in_an_almost_empty_place(leader: 
     assert await said(leader, "ls /") == "bin\ndev\netc\nlib\nlib64\nproc\nrun\nsbin\ntmp\nusr\nvar\nworkspace\n"
 
 
-async def test_two_tasks_are_two_users_of_this_machine(leader: FakeLeader):
-    wait = "while [ ! -e go ]; do sleep 0.02; done"
+async def test_two_tasks_are_two_users_of_this_machine_or_both_the_agents_own(leader: FakeLeader):
+    word = f"task-{secrets.token_hex(8)}"
+    wait = f"while [ ! -e {word} ]; do sleep 0.02; done"
     tasks = [sandboxed(a_shell(f"cat /proc/self/uid_map; {wait}")) for _ in range(2)]
     await leader.dispatch(*tasks)
     await leader.until(lambda: all(leader.log(task).endswith(b"\n") for task in tasks))
-    users = {leader.log(task).split()[1] for task in tasks}
-    assert len(users) == 2 and all(int(user) > 1_000_000_000 for user in users)
+    if IS_ROOT:
+        users = {int(leader.log(task).split()[1]) for task in tasks}
+        assert len(users) == 2 and min(users) > 1_000_000_000
+    else:
+        assert {owner(pid) for pid in alive(word)} == {os.getuid()}
     await leader.kill(*tasks)
     await leader.until(lambda: all(leader.ending(key_of(task)) for task in tasks))
+
+
+async def test_an_agent_that_is_not_root_says_that_tasks_run_as_its_own_user(leader: FakeLeader):
+    degraded = leader.hellos[-1].degraded
+    assert ("users" in degraded) == (not IS_ROOT)
+    assert IS_ROOT or "the agent is not root" in degraded["users"]
 
 
 async def test_a_result_and_files_pass_through_the_workspace(leader: FakeLeader):
@@ -117,33 +131,46 @@ async def test_it_is_asked_before_it_is_killed_and_may_say_goodbye(leader: FakeL
 
 
 async def test_nothing_of_it_survives_its_end(leader: FakeLeader):
-    survive = "setsid sh -c 'trap \"\" TERM HUP; while :; do sleep 0.05; done' &"
-    user = int((await said(leader, f"{survive} cat /proc/self/uid_map")).split()[1])
-    assert run_as(user) == []
+    word = f"survivor-{secrets.token_hex(8)}"
+    survive = f"setsid sh -c 'trap \"\" TERM HUP; echo $0; while :; do sleep 0.05; done' {word} & sleep 0.2"
+    told = await said(leader, f"{survive}; cat /proc/self/uid_map")
+    assert told.startswith(word), "it was there"
+    assert alive(word, int(told.split()[2])) == []
 
 
 async def test_an_agent_that_is_killed_takes_its_sandboxes_along(tmp_path: Path):
+    word = f"0.{secrets.randbelow(10**12)}"
     async with a_leader() as leader:
         words = [sys.executable, "-m", "headway.cli", "agent", "--url", f"http://127.0.0.1:{leader.port}", "--key", "k"]
         words += ["--data", str(tmp_path / "n1"), "--capacity", "cpu=4"]
         agent = subprocess.Popen(words)  # noqa: ASYNC220  it is over at once
         try:
             await leader.until(lambda: leader.windows)
-            task = sandboxed(a_shell("cat /proc/self/uid_map; exec sleep 600", cap_ms=600_000))
+            task = sandboxed(a_shell(f"cat /proc/self/uid_map; exec sleep 600 {word}", cap_ms=600_000))
             await leader.dispatch(task)
             await leader.until(lambda: leader.log(task).endswith(b"\n"))
+            user = int(leader.log(task).split()[1])
+            assert alive(word, user)
         finally:
             agent.kill()
             agent.wait()
-        user = int(leader.log(task).split()[1])
         async with asyncio.timeout(10):
-            while run_as(user):
+            while alive(word, user):
                 await asyncio.sleep(0.01)
 
 
-def run_as(user: int) -> list[str]:
-    """Who runs as that user; the dead that nobody buried do not."""
-    return [pid for pid in os.listdir("/proc") if pid.isdigit() and owner(pid) == user]
+def alive(word: str, user: int = -1) -> list[str]:
+    """Who was started with that word, or runs as that user where it is the task's own; the dead that nobody buried do
+    not count."""
+    found = [pid for pid in os.listdir("/proc") if pid.isdigit() and owner(pid) >= 0]
+    return [pid for pid in found if word in words_of(pid) or (IS_ROOT and user > 0 and owner(pid) == user)]
+
+
+def words_of(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    except OSError:
+        return ""
 
 
 def owner(pid: str) -> int:
@@ -204,7 +231,7 @@ async def test_a_task_of_another_profile_is_handed_back(tmp_path: Path):
 
 
 async def test_a_directory_is_shown_where_the_operator_says_so(tmp_path: Path):
-    shared = Path("/var/lib") / f"headway-test-{os.getpid()}"
+    shared = (Path("/var/lib") if IS_ROOT else Path.home()) / f"headway-test-{os.getpid()}"
     shared.mkdir()
     try:
         (shared / "tool").write_text("a tool\n")
