@@ -158,6 +158,23 @@ async def test_a_drained_node_asks_before_it_stops(serving: Serving, tmp_path: P
     assert begun_at(await log(serving, task, 2)) > 0
 
 
+@pytest.mark.parametrize(
+    ("handler", "how"), [("lambda *_: sys.exit(75)", "exited with 75"), ("signal.SIG_DFL", "killed by SIGUSR2")]
+)
+async def test_who_leaves_in_another_way_fails_and_is_told_how_to(
+    serving: Serving, tmp_path: Path, handler: str, how: str
+):
+    work = f"import signal, sys, time; signal.signal(signal.SIGUSR2, {handler}); print('begins at 0', flush=True)\n"
+    task = await a_task(serving, work + "time.sleep(60)")
+    async with a_node(serving, tmp_path, "one"):
+        await says(serving, task, 1, "begins at 0")
+        await serving.http.post(f"/v1/tasks/{task}:pause", params={"release": "1"})
+        async with asyncio.timeout(SECONDS):
+            while (found := (await serving.http.get(f"/v1/tasks/{task}")).json())["status"] != "failed":
+                await asyncio.sleep(0.02)
+    assert found["reason"]["message"] == f"{how}; SIGUSR2 asked it for a checkpoint: write one and exit with 85"
+
+
 async def test_who_does_not_leave_in_time_stands_still_instead(serving: Serving, tmp_path: Path):
     deaf = "import signal, time; signal.signal(signal.SIGUSR2, signal.SIG_IGN); print('begins at 0', flush=True)\n"
     task = await a_task(serving, deaf + "time.sleep(60)", checkpoint={"grace": "300ms"})

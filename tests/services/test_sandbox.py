@@ -207,6 +207,7 @@ async def test_tmp_is_as_large_as_was_asked_for(leader: FakeLeader):
     ("line", "hint"),
     [
         ("python3 -c 'import socket; socket.create_connection((\"192.0.2.1\", 80))'", "network: true"),
+        ("python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", 5432))'", "network: true"),
         ("cat /dev/zero > /tmp/x", "tmp: 512Mi"),
         ("touch /usr/x", "$HOME, /tmp and /dev/shm only"),
         ("unshare -U true", "profile: trusted"),

@@ -28,13 +28,16 @@ def judged(
     *,
     starved: bool,
     has_lease: bool,
+    asked: bool,
 ) -> Ending:
-    """Of one that ran to this status; what it left in its directory says the rest."""
+    """Of one that ran to this status, `asked` to leave or not; what it left in its directory says the rest."""
     outcome, code, message = verdict(status, attempt.stop, attempt.assignment.cap_ms)
     if attempt.words.checkpoint is not None and status == LEFT_EXIT and attempt.stop is None:
         outcome, code, message = Outcome.YIELDED, "checkpointed", "wrote a checkpoint and left"
     if code == "exit_nonzero" and (attempt.cell is not None or attempt.warm_user is not None):
         message += what_was_refused(attempt.log.so_far(), has_network=attempt.words.network)
+    if asked and attempt.stop is None and outcome is Outcome.FAILED and (rule := attempt.words.checkpoint) is not None:
+        message += f"; {rule.signal} asked it for a checkpoint: write one and exit with {LEFT_EXIT}"
     if starved and outcome is Outcome.FAILED:
         code, message = "oom", out_of_memory(attempt.assignment.needs)
     if code == "signalled" and status == -signal.SIGKILL and not has_lease:

@@ -99,6 +99,10 @@ class Leaving(Generic[W]):
         self._asked[attempt.key] = self._loop.call_later(seconds, self._in_vain, attempt.key, stays, rule.grace)
         self._tell(attempt, signal.Signals[rule.signal])
 
+    def is_asked(self, key: Key) -> bool:
+        """Whether it has been asked, and neither left nor let its grace pass."""
+        return key in self._asked
+
     def say_again(self) -> None:
         """A new session: nobody knows whether what was said last was heard."""
         for key, digest in self._last.items():

@@ -393,7 +393,8 @@ class ProcessRunner:
             attempt.log = Log()  # all that was said is bubblewrap's
             return ended(attempt, wrong.outcome, "spawn_failed", wrong.message)
         starved = status != 0 and self._starting.starved(attempt, usage)
-        return judged(attempt, status, rusage, usage, starved=starved, has_lease=self._clock() < self.owned_until)
+        has_lease, asked = self._clock() < self.owned_until, self._leaving.is_asked(attempt.key)
+        return judged(attempt, status, rusage, usage, starved=starved, has_lease=has_lease, asked=asked)
 
     def _reap(self, attempt: Attempt) -> tuple[int, resource.struct_rusage]:
         if attempt.told is None:

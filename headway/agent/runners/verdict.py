@@ -46,7 +46,7 @@ _REFUSALS: tuple[tuple[tuple[bytes, ...], str], ...] = (
         (
             b"Network is unreachable", b"Temporary failure in name resolution", b"Could not resolve",
             b"Network unreachable", b"Name or service not known", b"bad address",
-            b"unable to resolve host", b"getaddrinfo",
+            b"unable to resolve host", b"getaddrinfo", b"Connection refused",
         ),
         _NO_NETWORK,
     ),
