@@ -3,21 +3,24 @@
 Tasks of 1,000 tenants in three tiers end here and there, and each end is followed by the decision who starts in that
 room: the hardest case, for hardly two starts in a row are alike. A decision is charged with all that the planner does
 for it, from the room given back to the room booked. Offering the tasks to it is told apart; so is a round in which
-nothing can start.
+nothing can start. Garbage is collected as rarely as in a server.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import random
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 
 from bench.contest import Contestant, Row
 from bench.figures import Metric, Sample
 from bench.stage import Stage
+from headway.app.server import collect_rarely
 from headway.core.lifecycle import Lane
 from headway.core.limits import Concurrency
 from headway.core.nodes import Nodes
@@ -51,9 +54,21 @@ def row(stage: Stage) -> Row:
 
 
 def _measured(rounds: int, *, limited: bool) -> Sample:
-    small = _Pool(1_000, limited=limited)
-    values = {SMALL.name: small.decides(rounds), LIVES.name: small.lives, IDLE.name: small.idles()}
-    return Sample({**values, LARGE.name: _Pool(10_000, limited=limited).decides(rounds)})
+    with _collecting_as_a_server_does():
+        small = _Pool(1_000, limited=limited)
+        values = {SMALL.name: small.decides(rounds), LIVES.name: small.lives, IDLE.name: small.idles()}
+        return Sample({**values, LARGE.name: _Pool(10_000, limited=limited).decides(rounds)})
+
+
+@contextlib.contextmanager
+def _collecting_as_a_server_does() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    collect_rarely()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 class _Pool:

@@ -79,7 +79,7 @@ _log = structlog.get_logger("headway")
 
 async def serve(settings: ServerSettings) -> None:
     """A server: gateway and leader (or standby) of the default pool."""
-    _collect_rarely()
+    collect_rarely()
     listener = _listen(settings.host, settings.port)
     port = listener.getsockname()[1]
     await _migrate_when_there(settings.database_url)
@@ -87,7 +87,7 @@ async def serve(settings: ServerSettings) -> None:
         await _Server(settings, databases, port, listener).run()
 
 
-def _collect_rarely() -> None:
+def collect_rarely() -> None:
     """Batches of thousands of rows look like garbage in the making to the collector: by default it spent a fifth of a
     bulk submission looking through them. What is loaded by now stays for ever."""
     gc.collect()

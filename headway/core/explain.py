@@ -186,10 +186,11 @@ def _tier(planner: Planner, key: LineKey) -> str:
 
 
 def _quotas(planner: Planner, key: LineKey, shape: Shape, now: float) -> Iterator[Blocker]:
-    held = planner.usage.held(key.tenant, now)
-    if quota_room(planner.policy, key.tenant, held, shape.needs, 1):
+    quota = planner.policy.plan(key.tenant).quota
+    if quota_room(quota, planner.usage.in_all(key.tenant), shape.needs, 1):
         return
-    for name, bound in planner.policy.plan(key.tenant).quota.items():
+    held = planner.usage.held(key.tenant, now)
+    for name, bound in quota.items():
         each = 1 if name == "running" else shape.needs.get(name, 0)
         used = held.get(name, 0)
         if each > max(bound - used, 0):

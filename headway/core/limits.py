@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
-from headway.core.policy import Policy
+from headway.core.fairness import Use
+from headway.core.resources import Vector
 
 
 class Concurrency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -141,10 +142,14 @@ class Limits:
         return max(rate.rate - sum(count for _, count in within), 0), within[0][0] + rate.per
 
 
-def quota_room(policy: Policy, tenant: int, held: dict[str, int], needs: dict[str, int], most: int) -> int:
-    """How many more the tenant's quota allows. `held` counts `running` and every resource."""
-    for name, bound in policy.plan(tenant).quota.items():
+def quota_room(quota: Mapping[str, int], uses: Iterable[Use], needs: Vector, most: int) -> int:
+    """How many more a tenant's quota allows, by all that it uses. It bounds how many are `running`, and resources."""
+    for name, bound in quota.items():
         each = 1 if name == "running" else needs.get(name, 0)
         if each > 0:
-            most = min(most, max(bound - held.get(name, 0), 0) // each)
+            held = 0
+            for use in uses:
+                held += use.count if name == "running" else use.held.get(name, 0)
+            if bound - held < most * each:
+                most = max(bound - held, 0) // each
     return most

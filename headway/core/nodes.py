@@ -151,10 +151,11 @@ class Nodes:
 
     def book(self, room: NodeRoom, shape: Shape, count: int, *, beyond: int) -> None:
         """Books tasks on a node, some of them beyond what fits now."""
-        room.book(shape, count, beyond=beyond)
-        pool = self.free
+        pool, free = self.free, room.free
         for name, amount in shape.needs.items():
+            free[name] -= amount * count
             pool[name] -= amount * count
+        room.count_in(shape, count, beyond)
 
     def occupy(self, node: int, number: int, count: int) -> None:
         """Books tasks on a node that is still there."""
@@ -170,7 +171,9 @@ class Nodes:
         if room is not None and shape is not None:
             room.vacate(shape, count)
             if not room.is_closed:
-                give(self.free, shape.needs, count)
+                pool = self.free
+                for name, amount in shape.needs.items():
+                    pool[name] = pool.get(name, 0) + amount * count
                 self._vacated[room] = None
 
     def resize_window(self, node: int, windows: dict[str, int]) -> None:
@@ -226,6 +229,8 @@ class Nodes:
 
     def learn(self, number: int, shape: Shape) -> None:
         """Makes a shape known by its number."""
+        if not all(shape.needs.values()):  # what asks for none of something fits where there is none
+            shape = msgspec.structs.replace(shape, needs={name: need for name, need in shape.needs.items() if need})
         self._shapes[number] = shape
         alike = msgspec.structs.replace(
             shape, tier="", concurrency=(), rates=(), preemptible=False, frozen_only=False, checkpoints=False, hold=()
@@ -240,6 +245,10 @@ class Nodes:
     def knows(self, number: int) -> bool:
         """Whether a shape's number is known."""
         return number in self._shapes
+
+    def known(self, number: int) -> Shape | None:
+        """A shape, if it is known."""
+        return self._shapes.get(number)
 
     def shape(self, number: int) -> Shape:
         """A known shape."""

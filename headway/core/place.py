@@ -127,7 +127,7 @@ class Placing:
             return 0, Blocker("name_paused", (key.tenant, name))
         allowed, blocker = wanted, None
         if quota := policy.plan(key.tenant).quota:
-            allowed = quota_room(policy, key.tenant, self._usage.held_of(key.tenant, quota), shape.needs, wanted)
+            allowed = quota_room(quota, self._usage.in_all(key.tenant), shape.needs, wanted)
             blocker = Blocker("quota", key.tenant) if allowed < wanted else None
         if shape.concurrency or shape.rates:
             fewer, by = self._limits.room(key.tenant, shape.concurrency, shape.rates, allowed, now)

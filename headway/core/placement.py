@@ -11,7 +11,7 @@ import msgspec
 from headway.core.constraints import Constraint, holds
 from headway.core.limits import Concurrency, Rate
 from headway.core.profiles import TRUSTED
-from headway.core.resources import fits, give, how_many_fit, take
+from headway.core.resources import fits, how_many_fit, take
 from headway.core.task import Kind
 
 COMMON = frozenset({"cpu", "memory", "disk", "iops", "ports", "workers"})
@@ -178,11 +178,12 @@ class NodeRoom:
 
     def occupy(self, shape: Shape, count: int) -> None:
         """Books `count` tasks; those that do not fit wait in the window."""
-        self.book(shape, count, beyond=count - self.fitting(shape, count))
-
-    def book(self, shape: Shape, count: int, *, beyond: int) -> None:
-        """Books `count` tasks of which `beyond` wait in the window."""
+        beyond = count - self.fitting(shape, count)
         take(self.free, shape.needs, count)
+        self.count_in(shape, count, beyond)
+
+    def count_in(self, shape: Shape, count: int, beyond: int) -> None:
+        """Of `count` tasks that have taken their room, `beyond` wait in the window."""
         self.count += count
         if beyond > 0:
             self._ahead[shape.kind] = self._ahead.get(shape.kind, 0) + beyond
@@ -193,10 +194,11 @@ class NodeRoom:
 
     def vacate(self, shape: Shape, count: int) -> None:
         """Gives the room of `count` tasks back; as many of those that wait there move up."""
-        give(self.free, shape.needs, count)
+        free = self.free
+        for name, amount in shape.needs.items():
+            free[name] = free.get(name, 0) + amount * count
         self.count -= count
-        ahead = self._ahead.get(shape.kind, 0)
-        if ahead:
+        if self._ahead and (ahead := self._ahead.get(shape.kind, 0)):
             self._ahead[shape.kind] = max(ahead - count, 0)
         if shape.exclusive:
             self._exclusive -= count
@@ -211,9 +213,9 @@ class NodeRoom:
         missed = sum(not holds(wish, self.labels) for wish in shape.preferred) if shape.preferred else 0
         alike = self.spread[shape.spread] if shape.spread is not None else 0
         special = len(self._special - shape.needs.keys()) if self._special else 0
-        slack = 0.0
+        slack, capacity, free = 0.0, self.capacity, self.free
         for name, amount in shape.needs.items():
-            whole = self.capacity.get(name, 0)
-            if whole > 0:
-                slack = max(slack, (self.free.get(name, 0) - amount) / whole)
+            whole = capacity.get(name, 0)
+            if whole > 0 and (left := (free.get(name, 0) - amount) / whole) > slack:
+                slack = left
         return missed, alike, special, slack

@@ -199,18 +199,21 @@ class Planner:
 
     def ended(self, node: int, key: LineKey, count: int, now: float, *, express: bool) -> None:
         """Tasks on a node ended, or never began: their room and their limits are free again."""
-        if not self.nodes.knows(key.shape):
+        tenant, number = key.tenant, key.shape
+        shape = self.nodes.known(number)
+        if shape is None:
             return
-        shape = self.nodes.shape(key.shape)
-        self.nodes.vacate(node, key.shape, count)
-        self._usage.vacate(key.tenant, shape, count, now, express=express)
-        self._gave_back.add((shape.tier, key.tenant))
+        self.nodes.vacate(node, number, count)
+        self._usage.vacate(tenant, shape, count, now, express=express)
+        self._gave_back.add((shape.tier, tenant))
         if express:
-            self._go_ahead(self.budget.restored(key.tenant))
+            self._go_ahead(self.budget.restored(tenant))
+        if shape.concurrency:
+            freed = self.limits.give(tenant, shape.concurrency, count)
+            if self._parking:
+                self._unpark(freed)
         if self._parking:
-            self._unpark([*self.limits.give(key.tenant, shape.concurrency, count), Blocker("quota", key.tenant)])
-        elif shape.concurrency:
-            self.limits.give(key.tenant, shape.concurrency, count)
+            self._unpark((Blocker("quota", tenant),))
 
     def learned(self, number: int) -> None:
         """A shape that lines wait for is known now."""
@@ -368,10 +371,10 @@ class Planner:
     def _take_turn(self, order: FairOrder, turn: FairTurn, wanted: int, now: float, placed: list[Placement]) -> int:
         line = turn[2]
         count = self._placing.place(line, wanted, now, placed)
-        if not line:
-            self._forget(line)
-        elif line.parked is None:
+        if line.due is not None:
             self._attend(line)
+        elif not line:
+            self._forget(line)
         order.put_back(turn)
         return count
 
@@ -429,10 +432,10 @@ class Planner:
 
     def _attend(self, line: Line) -> None:
         """Sees to the deadline of a new head."""
-        lane = line.key.lane
-        if lane == Lane.URGENT or self._is_pressing(line.first, self._now):
+        lane, presses_at = line.key.lane, line.first.start_by - self.policy.promotion_margin_seconds
+        if lane == Lane.URGENT or presses_at <= self._now:
             self._express.add(line)
-        else:
+        elif line.presses_at is None or presses_at < line.presses_at:
             self._appoint(line)
         if lane == Lane.PERIODIC:
             self._periodic.add(line)

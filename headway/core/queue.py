@@ -38,9 +38,12 @@ class Line:
     """The ready tasks of one key, in order. Taking is from the front, arrival mostly at the end."""
 
     __slots__ = (
-        "_head", "_tasks", "due", "footprint", "is_known", "key", "parked", "part", "part_of", "presses_at", "serial",
-        "shape", "tier", "tier_use", "use",
+        "_head", "_tasks", "due", "first", "footprint", "is_known", "key", "parked", "part", "part_of", "presses_at",
+        "serial", "shape", "tier", "tier_use", "use",
     )  # fmt: skip
+    first: ReadyTask
+    """The next one to start. A value, not a question, for it is asked half a dozen times a decision; of an empty line
+    it says nothing."""
     shape: Shape
     """The shape of its tasks. This and the next four are there once it `is_known`."""
     footprint: Footprint
@@ -82,11 +85,6 @@ class Line:
         self.tier, self.is_known = shape.tier, True
 
     @property
-    def first(self) -> ReadyTask:
-        """The next one to start."""
-        return self._tasks[self._head]
-
-    @property
     def last(self) -> ReadyTask:
         """The last one held."""
         return self._tasks[-1]
@@ -118,9 +116,9 @@ class Line:
         """Removes the first `count`."""
         head = self._head
         taken = self._tasks[head : head + count]
-        self._head = head + count
-        if self._head > _COMPACT_AT and self._head * 2 > len(self._tasks):
-            del self._tasks[: self._head]
+        self._head = head = head + count
+        if head > _COMPACT_AT and head * 2 > len(self._tasks):
+            del self._tasks[:head]
             self._head = 0
         self._heed_head()
         return taken
@@ -142,5 +140,8 @@ class Line:
         self._heed_head()
 
     def _heed_head(self) -> None:
-        takes_part = self.parked is None and self._head < len(self._tasks)
-        self.due = self._tasks[self._head].start_by if takes_part else None
+        if self._head < len(self._tasks):
+            first = self.first = self._tasks[self._head]
+            self.due = first.start_by if self.parked is None else None
+        else:
+            self.due = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from headway.core.fairness import Shares, Use
 from headway.core.order import Score
@@ -62,8 +62,8 @@ class Usage:
 
     def vacate(self, tenant: int, shape: Shape, count: int, now: float, *, express: bool) -> None:
         """The tenant holds `count` fewer."""
-        use, tier_use = self._shares.use((shape.tier, tenant), now), self._shares.use((shape.tier, EVERYBODY), now)
-        self._shares.vacate_both(use, tier_use, shape.needs, count, now)
+        shares, tier = self._shares, shape.tier
+        shares.vacate_both(shares.use((tier, tenant), now), shares.use((tier, EVERYBODY), now), shape.needs, count, now)
         if express:
             self._urgent.vacate(self._urgent.use(tenant, now), shape.needs, count, now)
 
@@ -76,14 +76,10 @@ class Usage:
             held.update(use.held)
         return held
 
-    def held_of(self, tenant: int, names: Iterable[str]) -> dict[str, int]:
-        """What a tenant holds in all of some names; asked for every start that a quota bounds."""
-        uses = [
-            use for tier in self._tiers_of.get(tenant, ()) if (use := self._shares.find((tier, tenant))) is not None
-        ]
-        return {
-            name: sum([use.count if name == "running" else use.held.get(name, 0) for use in uses]) for name in names
-        }
+    def in_all(self, tenant: int) -> list[Use]:
+        """What a tenant uses in each of its tiers; asked for every start that a quota bounds."""
+        find = self._shares.find
+        return [use for tier in self._tiers_of.get(tenant, ()) if (use := find((tier, tenant))) is not None]
 
     def held_by_tiers(self) -> dict[str, dict[str, int]]:
         """What each tier holds of every resource."""

@@ -165,10 +165,9 @@ class Rival:
         return True
 
     def _limit(self, key: LineKey, shape: Shape, now: float) -> Blocker | None:
-        if self.policy.plan(key.tenant).quota:
-            held = self._usage.held(key.tenant, now)
-            if not quota_room(self.policy, key.tenant, held, shape.needs, 1):
-                return Blocker("quota", key.tenant)
+        quota = self.policy.plan(key.tenant).quota
+        if quota and not quota_room(quota, self._usage.in_all(key.tenant), shape.needs, 1):
+            return Blocker("quota", key.tenant)
         return self.limits.room(key.tenant, shape.concurrency, shape.rates, 1, now)[1]
 
     def _let_try(self, queue: _Queue) -> None:

@@ -382,3 +382,9 @@ def test_everything_starts_in_the_end_when_there_is_room_in_the_end(tasks: list[
         if len(started) == len(offered):
             return
     raise AssertionError(f"{len(offered) - len(started)} tasks starved: {list(cluster.planner.lines())}")
+
+
+def test_what_asks_for_none_of_something_starts_where_there_is_none():
+    pool = Cluster().node()
+    (task,) = pool.ready(Shape("command", {"cpu": 500, "gpu": 0}, "basic"))
+    assert pool.plan() == [task]
