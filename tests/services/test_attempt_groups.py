@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -12,7 +13,8 @@ import pytest
 from headway.agent.runners.orphans import Orphans
 from headway.agent.runners.watcher import Watcher
 from headway.agent.sandbox.cgroups import Cgroups
-from headway.agent.sandbox.groups import Groups
+from headway.agent.sandbox.forks import Forks
+from headway.agent.sandbox.groups import Groups, children_of
 from headway.wire import Outcome
 from tests.services.agent_leader import a_command, a_leader, a_shell, an_agent, key_of
 
@@ -78,9 +80,9 @@ async def test_who_has_left_its_parent_before_the_attempt_is_in_its_group_is_mov
     orphans = Orphans("n1:1", watcher, time.monotonic)
     held = groups.take({"cpu": 100})
     assert held is not None
-    before = orphans.children()
+    adopted = orphans.adopted()
     pid = _started_and_ended(["/bin/sh", "-c", daemon])
-    groups.join(held, pid, orphans.children, before)
+    groups.join(held, pid, adopted)
     (stray,) = held.group.pids()
     groups.give(held)
     for child in (pid, stray):
@@ -88,6 +90,56 @@ async def test_who_has_left_its_parent_before_the_attempt_is_in_its_group_is_mov
     groups.close()
     orphans.close()
     watcher.close()
+
+
+def test_who_has_forked_before_it_is_in_its_group_has_its_children_moved_in(tmp_path: Path):
+    needs("kill")
+    groups = Groups.of(tmp_path)
+    held = groups.take({"cpu": 100})
+    assert held is not None
+    pid = os.posix_spawn(
+        "/bin/sh", ["sh", "-c", "sleep 63.5 & sleep 63.5 & wait"], {"PATH": os.environ["PATH"]}, setsid=True
+    )
+    while len(children_of(pid)) < 2:
+        assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+    groups.join(held, pid)
+    assert len(held.group.pids()) == 3
+    groups.give(held)
+    assert _reaped(pid)
+    groups.close()
+
+
+def test_only_who_was_made_last_has_forked_nobody(tmp_path: Path):
+    said = tmp_path / "loadavg"
+    said.write_text("0.50 0.40 0.30 2/345 4711\n")
+    forks = Forks(str(said))
+    assert forks.last_was(4711)
+    assert not forks.last_was(471)
+    forks.close()
+    assert not forks.last_was(4711), "who cannot ask does not know"
+    assert not Forks(str(tmp_path / "none")).last_was(4711)
+    real = Forks()
+    pid = os.posix_spawn("/bin/sh", ["sh", "-c", "(exit 0); kill -STOP $$"], {}, setsid=True)
+    os.waitpid(pid, os.WUNTRACED)
+    assert not real.last_was(pid), "it forked"
+    real.close()
+    os.kill(pid, signal.SIGKILL)
+    assert _reaped(pid)
+
+
+def test_a_group_used_again_has_its_files_open_and_none_is_when_the_groups_are_closed(tmp_path: Path):
+    needs("kill")
+    before = len(os.listdir("/proc/self/fd"))
+    groups = Groups.of(tmp_path)
+    held = groups.take({"cpu": 100})
+    assert held is not None
+    for _ in range(2):
+        groups.give(held)
+        held = groups.take({"cpu": 100})
+        assert held is not None
+    assert held.group.files.are_kept is ("memory" not in held.group.is_v2), "where the peak can be set back"
+    groups.close()
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_an_agent_leaves_no_group_and_a_new_one_ends_what_was_left(tmp_path: Path):

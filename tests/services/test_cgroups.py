@@ -1,5 +1,6 @@
 """Control groups: limits that hold, a freeze that stands, a kill that nothing escapes. On this machine's own."""
 
+import contextlib
 import os
 import select
 import signal
@@ -129,6 +130,25 @@ def test_cpu_is_held_to_its_quota_and_counted(cgroups: Cgroups) -> None:
     assert 0.05 < used.cpu_user + used.cpu_system < 0.45, "200 milli of a second, and what start and clock blur"
 
 
+def test_a_group_that_keeps_its_files_open_says_what_is_so_now(cgroups: Cgroups) -> None:
+    needs(cgroups, "kill", "memory", "pids")
+    group = cgroups.create("kept", Limits(memory_bytes=32 * MIB, pids=10))
+    group.files.keep()
+    assert group.is_empty()
+    first = group.usage()
+    assert started(group, FORKS).wait() == 7
+    assert not group.is_empty(), "those that it could fork"
+    assert group.usage().pids_refused > first.pids_refused
+    group.kill()
+    until(group.is_empty)
+    assert started(group, EAT).wait() == -signal.SIGKILL
+    assert group.usage().oom_kills == first.oom_kills + 1
+    until(group.is_empty)
+    assert descriptors("kept")
+    assert group.remove()
+    assert not descriptors("kept")
+
+
 def test_a_room_that_is_closed_leaves_nothing(cgroups: Cgroups) -> None:
     needs(cgroups, "kill")
     process = started(cgroups.create("left", Limits()), "import time; time.sleep(60)")
@@ -173,6 +193,15 @@ def test_limits_of_version_two_are_written_in_its_words(tmp_path: Path) -> None:
         "memory.swap.max": "0",
         "memory.oom.group": "1",
     }
+
+
+def descriptors(name: str) -> list[str]:
+    """What this process has open of a group."""
+    found: list[str] = []
+    for one in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(OSError):
+            found.append(os.readlink(one))
+    return [path for path in found if f"/{name}/" in path]
 
 
 def cpu_of(pid: int) -> float:

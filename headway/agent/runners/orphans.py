@@ -34,7 +34,7 @@ class Orphans:
 
     def take(self, known: Callable[[int], bool], is_live: Callable[[int, int], bool]) -> None:
         """Kills and reaps orphans of attempts that are not live. `known`: pids that have an owner."""
-        listed = self.children()
+        listed = _numbers(self._listed())
         self._others &= listed
         self._zombies = {pid: seen for pid, seen in self._zombies.items() if pid in listed}
         young = self._clock() - FOREIGN_SECONDS
@@ -42,22 +42,24 @@ class Orphans:
             if not known(pid) and self._zombies.get(pid, young) <= young:
                 self._judge(pid, known, is_live)
 
-    def children(self) -> set[int]:
-        """Our children of now, orphans among them."""
-        return set(map(int, self._listed()))
+    def adopted(self) -> Callable[[], set[int]]:
+        """Says, when it is asked, which children we have that we had not when this was called."""
+        before = self._listed()
+        return lambda: _numbers(self._listed()) - _numbers(before)
 
     def close(self) -> None:
         """Ends it."""
         if self._children is not None:
             os.close(self._children)
 
-    def _listed(self) -> list[bytes]:
+    def _listed(self) -> bytes:
+        """Our children of now, orphans among them."""
         if self._children is None:
-            return []
+            return b""
         body = b""
         while more := os.pread(self._children, READ_BYTES, len(body)):
             body += more
-        return body.split()
+        return body
 
     def _judge(self, pid: int, known: Callable[[int], bool], is_live: Callable[[int, int], bool]) -> None:
         environ = environment(pid)
@@ -97,6 +99,10 @@ def _opened(path: str) -> int | None:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:  # a kernel without CONFIG_PROC_CHILDREN: the process group is all we can end cheaply
         return None
+
+
+def _numbers(listed: bytes) -> set[int]:
+    return set(map(int, listed.split()))
 
 
 def reap_group(group: int) -> None:

@@ -256,7 +256,7 @@ class ProcessRunner:
             if self._starting.runs_warm(attempt, argv, write, lambda word: self._told(attempt, word)):
                 self._watch_output(attempt)
                 return
-            before = self._orphans.children()
+            adopted = self._orphans.adopted()
             pid = self._starting.spawn(attempt, argv, {0: self._null, 1: write, 2: write})
         finally:
             os.close(write)
@@ -264,7 +264,7 @@ class ProcessRunner:
             self._end(attempt, ended(attempt, pid.outcome, "spawn_failed", pid.message))
             return
         if attempt.held is not None:
-            self._groups.join(attempt.held, pid, self._orphans.children, before)
+            self._groups.join(attempt.held, pid, adopted)
         self._starting.release(attempt)
         attempt.pid, attempt.pidfd = pid, opened(pid)
         self._pids[pid] = attempt

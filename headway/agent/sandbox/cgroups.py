@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headway.agent.sandbox.cgroup_files import Files, read, try_write, write
+
 ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
 LIMITS = ("cpu", "memory", "pids")
@@ -75,29 +77,33 @@ class Group:
     places: Mapping[str, Path]
     is_v2: frozenset[str]
     """Which controllers are in the v2 hierarchy."""
-    _procs: list[str] = field(default_factory=list[str])
+    files: Files = field(init=False)
+    _hierarchies: list[str] = field(init=False)
+    """A controller of each."""
+
+    def __post_init__(self) -> None:
+        self.files = Files(self.places)
+        self._hierarchies = list({place: controller for controller, place in self.places.items()}.values())
 
     # ── who is in it ────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def joins(self) -> list[str]:
         """The files that a process writes its number (or 0: itself) to in order to be in it."""
-        if not self._procs:
-            self._procs = [f"{place}/cgroup.procs" for place in dict.fromkeys(self.places.values())]
-        return self._procs
+        return [f"{self.places[one]}/cgroup.procs" for one in self._hierarchies]
 
     def add(self, pid: int) -> None:
         """Moves a process in. What it forked before stays where it is; what it forks from now on is in."""
-        body = str(pid).encode()
-        for path in self.joins:
-            _write(path, body)
+        body = b"%d" % pid
+        for one in self._hierarchies:
+            self.files.write(one, "cgroup.procs", body)
 
     def pids(self) -> list[int]:
         """Every process in it, as our own process namespace numbers them."""
         found: set[int] = set()
         for path in self.joins:
             with contextlib.suppress(OSError):
-                found |= {int(word) for word in _read(path).split()}
+                found |= {int(word) for word in read(path).split()}
         return sorted(found - {0})
 
     # ── stop, go on, end ────────────────────────────────────────────────────────────────────────────────────
@@ -105,7 +111,7 @@ class Group:
     @property
     def can_freeze(self) -> bool:
         """Whether the kernel can freeze it; if not, SIGSTOP has to do."""
-        return self._freezer is not None
+        return "v2" in self.files or "freezer" in self.files
 
     def freeze(self) -> bool:
         """Stops every process of it where it stands; True when all of them stand. Their memory stays."""
@@ -118,17 +124,13 @@ class Group:
     @property
     def is_frozen(self) -> bool:
         """Whether all of it stands still now."""
-        place = self._freezer
-        if place is None:
-            return False
-        if place.name == "cgroup.freeze":
-            return b"frozen 1" in _read(str(place.parent / "cgroup.events"))
-        return _read(str(place)).strip() == b"FROZEN"
+        if "v2" in self.files:
+            return b"frozen 1" in self.files.read("v2", "cgroup.events")
+        return "freezer" in self.files and self.files.read("freezer", "freezer.state").strip() == b"FROZEN"
 
     def kill(self) -> None:
         """SIGKILL to everything in it, however often it forks and whatever sessions it made; frozen or not."""
-        v2 = self.places.get("v2")
-        if v2 is not None and _try_write(str(v2 / "cgroup.kill"), b"1"):
+        if "v2" in self.files and self.files.try_write("v2", "cgroup.kill", b"1"):
             return
         for _ in range(ROUNDS_MAX):
             pids = self.pids()
@@ -141,11 +143,13 @@ class Group:
 
     def is_empty(self) -> bool:
         """Whether nobody is left in it. Who is in one hierarchy is in all, and v2 tells it for the least."""
-        place = self.places.get("v2") or next(iter(self.places.values()), None)
-        if place is None:
+        if not self._hierarchies:
             return True
         try:
-            return not set(_read(f"{place}/cgroup.procs").split()) - {b"0"}
+            if "v2" in self.files:
+                return b"populated 0" in self.files.read("v2", "cgroup.events")
+            # Opened anew: what was read of it once, v1 says again for a second.
+            return not set(read(self.joins[0]).split()) - {b"0"}
         except OSError:
             return True
 
@@ -161,6 +165,7 @@ class Group:
     def remove(self) -> bool:
         """Removes it; False when somebody is still in it (a killed process takes its time): try again later."""
         gone = True
+        self.files.close()
         for place in dict.fromkeys(self.places.values()):
             try:
                 place.rmdir()
@@ -175,9 +180,8 @@ class Group:
     def limit(self, limits: Limits) -> None:
         """Sets limits; what no controller is there for was reported by `Cgroups.missing` when the agent began."""
         for controller, file, text in _settings(limits, self.is_v2):
-            place = self.places.get(controller)
-            if place is not None:
-                _write(str(place / file), text)
+            if controller in self.files:
+                self.files.write(controller, file, text)
         if limits.memory_bytes is not None and "memory" in self.places:
             self._forbid_swap(limits.memory_bytes)
 
@@ -186,13 +190,12 @@ class Group:
         (more than `memory_bytes_max` is still charged to it, or this kernel keeps the peak): make another one."""
         if not self.is_empty() or self.is_frozen:
             return False
-        place = self.places.get("memory")
-        if place is None:
+        if "memory" not in self.files:
             return True
         if "memory" in self.is_v2:
             return False
-        charged = _read(str(place / "memory.usage_in_bytes"))
-        return int(charged) <= memory_bytes_max and _try_write(str(place / "memory.max_usage_in_bytes"), b"0")
+        charged = int(self.files.read("memory", "memory.usage_in_bytes"))
+        return charged <= memory_bytes_max and self.files.try_write("memory", "memory.max_usage_in_bytes", b"0")
 
     def usage(self) -> Usage:
         """What it used."""
@@ -200,11 +203,13 @@ class Group:
         return Usage(user, system, self._memory_peak(), self._oom_kills(), self._pids_refused(), *self._io())
 
     def _freeze(self, v2: bytes, v1: bytes) -> bool:
-        place = self._freezer
-        if place is None:
+        if not self.can_freeze:
             return False
         wanted = v2 == b"1"
-        _write(str(place), v2 if place.name == "cgroup.freeze" else v1)
+        if "v2" in self.files:
+            self.files.write("v2", "cgroup.freeze", v2)
+        else:
+            self.files.write("freezer", "freezer.state", v1)
         give_up = time.monotonic() + FREEZE_SECONDS
         while self.is_frozen is not wanted:  # a few microseconds, unless a process is in an uninterruptible wait
             if time.monotonic() > give_up:
@@ -212,64 +217,48 @@ class Group:
             select.select([], [], [], 0.0005)
         return True
 
-    @property
-    def _freezer(self) -> Path | None:
-        if "v2" in self.places:
-            return self.places["v2"] / "cgroup.freeze"
-        if "freezer" in self.places:
-            return self.places["freezer"] / "freezer.state"
-        return None
-
     def _forbid_swap(self, memory: int) -> None:
-        place = self.places["memory"]
         if "memory" in self.is_v2:
-            _try_write(str(place / "memory.swap.max"), b"0")
-            _try_write(str(place / "memory.oom.group"), b"1")
+            self.files.try_write("memory", "memory.swap.max", b"0")
+            self.files.try_write("memory", "memory.oom.group", b"1")
         else:
-            _try_write(str(place / "memory.memsw.limit_in_bytes"), str(memory).encode())
+            self.files.try_write("memory", "memory.memsw.limit_in_bytes", str(memory).encode())
 
     def _cpu(self) -> tuple[float | None, float | None]:
-        v2 = self.places.get("v2")
-        if v2 is not None and (found := _pairs(str(v2 / "cpu.stat"))) and "user_usec" in found:
+        if "v2" in self.files and (found := self.files.pairs("v2", "cpu.stat")) and "user_usec" in found:
             return found["user_usec"] / 1e6, found["system_usec"] / 1e6
-        place = self.places.get("cpuacct")
-        if place is None:
+        if "cpuacct" not in self.files:
             return None, None
         ticks = os.sysconf("SC_CLK_TCK")
-        found = _pairs(str(place / "cpuacct.stat"))
+        found = self.files.pairs("cpuacct", "cpuacct.stat")
         return found.get("user", 0) / ticks, found.get("system", 0) / ticks
 
     def _memory_peak(self) -> int | None:
-        place = self.places.get("memory")
-        if place is None:
-            return None
         file = "memory.peak" if "memory" in self.is_v2 else "memory.max_usage_in_bytes"
-        with contextlib.suppress(OSError, ValueError):  # memory.peak: since Linux 5.19
-            return int(_read(str(place / file)))
+        if "memory" in self.files:
+            with contextlib.suppress(OSError, ValueError):  # memory.peak: since Linux 5.19
+                return int(self.files.read("memory", file))
         return None
 
     def _oom_kills(self) -> int:
-        place = self.places.get("memory")
-        if place is None:
+        if "memory" not in self.files:
             return 0
         file = "memory.events" if "memory" in self.is_v2 else "memory.oom_control"
-        return _pairs(str(place / file)).get("oom_kill", 0)
+        return self.files.pairs("memory", file).get("oom_kill", 0)
 
     def _io(self) -> tuple[int | None, int | None]:
         """Bytes read and written, summed over all devices."""
-        for controller, file, read, written in (
+        for controller, file, taken, given in (
             ("io", "io.stat", "rbytes=", "wbytes="),
             ("blkio", "blkio.throttle.io_service_bytes", "Read ", "Write "),
         ):
-            place = self.places.get(controller)
-            if place is not None:
-                text = _read(str(place / file)).decode()
-                return _sum_after(read, text), _sum_after(written, text)
+            if controller in self.files:
+                text = self.files.read(controller, file).decode()
+                return _sum_after(taken, text), _sum_after(given, text)
         return None, None
 
     def _pids_refused(self) -> int:
-        place = self.places.get("pids")
-        return 0 if place is None else _pairs(str(place / "pids.events")).get("max", 0)
+        return self.files.pairs("pids", "pids.events").get("max", 0) if "pids" in self.files else 0
 
 
 @dataclass(slots=True)
@@ -294,6 +283,8 @@ class Cgroups:
         missing: dict[str, str] = {}
         is_v2: set[str] = set()
         for controller, place, is_second in _places(kind, root, own):
+            if controller == "cpuacct" and "v2" in parents and (parents["v2"] / "cpu.stat").exists():
+                continue  # which counts the same, and better; each hierarchy costs every attempt its move
             why = _make_room(place, room, controller, is_second)
             if why:
                 missing[controller] = why
@@ -388,15 +379,15 @@ def _enable(place: Path, controller: str) -> None:
     if controller in _words(control):
         return
     try:
-        _write(str(control), f"+{controller}".encode())
+        write(str(control), f"+{controller}".encode())
     except OSError as error:
         if error.errno != errno.EBUSY:
             raise
         leaf = place / "headway-agent"
         leaf.mkdir(exist_ok=True)
         for pid in _words(place / "cgroup.procs"):
-            _try_write(str(leaf / "cgroup.procs"), pid.encode())
-        _write(str(control), f"+{controller}".encode())
+            try_write(str(leaf / "cgroup.procs"), pid.encode())
+        write(str(control), f"+{controller}".encode())
 
 
 def _what_is_missing(parents: Mapping[str, Path], missing: Mapping[str, str], kind: str) -> dict[str, str]:
@@ -455,36 +446,3 @@ def _words(path: Path) -> list[str]:
         return path.read_text().split()
     except OSError:
         return []
-
-
-def _pairs(path: str) -> dict[str, int]:
-    """A file of `name number` lines."""
-    try:
-        lines = (line.split() for line in _read(path).decode().splitlines())
-        return {words[0]: int(words[1]) for words in lines if len(words) == 2 and words[1].isdigit()}
-    except OSError:
-        return {}
-
-
-def _read(path: str) -> bytes:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(fd, 65536)
-    finally:
-        os.close(fd)
-
-
-def _write(path: str, body: bytes) -> None:
-    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-    try:
-        os.write(fd, body)
-    finally:
-        os.close(fd)
-
-
-def _try_write(path: str, body: bytes) -> bool:
-    try:
-        _write(path, body)
-    except OSError:
-        return False
-    return True

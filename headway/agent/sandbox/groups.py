@@ -1,8 +1,8 @@
 """The control groups of a node's attempts: each gets one that is fresh, and none ends before its group is empty.
 
-Making and removing one costs 0.4 ms, so a group in which little happened serves the next attempt of the same size;
-what it counted before is taken off. Where the machine gives no groups, or not every limit, attempts run all the same:
-`degraded` says what they are not held to, and the agent tells it to whoever asks.
+Making and removing one costs 0.4 ms, so a group in which little happened serves the next attempt of the same size, with
+its files kept open; what it counted before is taken off. Where the machine gives no groups, or not every limit,
+attempts run all the same: `degraded` says what they are not held to, and the agent tells it to whoever asks.
 """
 
 from __future__ import annotations
@@ -11,18 +11,21 @@ import contextlib
 import hashlib
 import os
 import resource
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
 
 from headway.agent.sandbox.cgroups import CgroupFault, Cgroups, Group, Limits, Usage
+from headway.agent.sandbox.forks import Forks
 from headway.core.resources import Vector
 
 PIDS_MAX = 4096
 """Processes and threads of one attempt, unless its resources say another number of `pids`."""
 POOL_MAX = 64
+KEPT_SHARE, KEPT_EACH = 4, 16
+"""Groups keep their files open until they have a fourth of all that the agent may open; each has so many."""
 CHARGED_BYTES_MAX = 2 * 1024 * 1024
 """A group that more memory than this is still charged to is not used again."""
 CPU_MILLI_MIN = 10
@@ -51,6 +54,9 @@ class Groups:
         self._pool: dict[Limits, list[Held]] = {}
         self._pooled = 0
         self._dying: list[Group] = []
+        self._kept: dict[int, Group] = {}
+        self._kept_max = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // KEPT_SHARE // KEPT_EACH
+        self._forks = Forks()
         left = list(cgroups.left())
         for group in left:  # of an agent of this node that was killed
             group.kill()
@@ -90,16 +96,18 @@ class Groups:
         """A group without limits for processes of ours that are no attempt; None where the machine gives none."""
         return self._cgroups.create(name, Limits()) if self._cgroups.parents else None
 
-    def join(
-        self, held: Held, pid: int, children: Callable[[], set[int]] = set, before: Set[int] = frozenset()
-    ) -> None:
+    def join(self, held: Held, pid: int, adopted: Callable[[], set[int]] = set) -> None:
         """Moves a process in that has just been started. On a busy machine it may have forked by now, and even be dead:
-        who lost its parent by then is one of our `children`, and was none `before`."""
-        self._join(held, pid)
-        known = before | {pid}
-        while strays := children() - known:
+        who lost its parent by then is one of those `adopted` since."""
+        self._add(held, pid)
+        if self._forks.last_was(pid):
+            return
+        self._gather(held, pid)
+        known = {pid}
+        while strays := adopted() - known:
             for stray in strays:
-                self._join(held, stray)
+                self._add(held, stray)
+                self._gather(held, stray)
             known |= strays
 
     def give(self, held: Held) -> Usage:
@@ -109,10 +117,13 @@ class Groups:
             group.kill()
         used = group.usage()
         if self._pooled < POOL_MAX and used.oom_kills == held.before.oom_kills and group.renew(CHARGED_BYTES_MAX):
+            self._keep(group)
             self._pool.setdefault(held.limits, []).append(Held(group, used, held.limits))
             self._pooled += 1
-        elif not group.remove():
-            self._dying.append(group)
+        else:
+            self._kept.pop(id(group), None)
+            if not group.remove():
+                self._dying.append(group)
         return _since(held.before, used)
 
     def sweep(self) -> None:
@@ -124,17 +135,29 @@ class Groups:
 
     def close(self) -> None:
         """Kills and removes everything."""
+        for group in self._kept.values():
+            group.files.close()
+        self._kept.clear()
+        self._forks.close()
         self._cgroups.close()
 
-    def _join(self, held: Held, pid: int) -> None:
-        """With its descendants, as far as they are not in: what a process of the group forks is in it."""
+    def _keep(self, group: Group) -> None:
+        if len(self._kept) < self._kept_max and id(group) not in self._kept:
+            group.files.keep()
+            self._kept[id(group)] = group
+
+    def _add(self, held: Held, pid: int) -> None:
         with contextlib.suppress(ProcessLookupError):  # it is dead already
             held.group.add(pid)
+
+    def _gather(self, held: Held, pid: int) -> None:
+        """The descendants of a process, as far as they are not in: what a process of the group forks is in it."""
         if children := children_of(pid):
             inside = set(held.group.pids())
             for child in children:
                 if child not in inside:
-                    self._join(held, child)
+                    self._add(held, child)
+                    self._gather(held, child)
 
     def _limits(self, needs: Vector) -> Limits:
         cpu, memory = needs.get("cpu"), needs.get("memory")
