@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx2
 
@@ -17,6 +18,7 @@ from headway.app.server import serve
 CLIENT_KEY = "hw_testtest_0123456789012345678901234567890123456789012"
 NODE_KEY = "hw_nodenode_0123456789012345678901234567890123456789012"
 TRUE = {"command": ["/bin/true"]}
+SECONDS = 20
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,20 @@ class Serving:
     url: str
     http: httpx2.AsyncClient
     task: asyncio.Task[None]
+
+    async def submitted(self, **said: object) -> str:
+        """The id of a task that does nothing, unless it is said what."""
+        body = said if "function" in said else {**TRUE, **said}
+        answer = await self.http.post("/v1/tasks", json=body)
+        assert answer.status_code == 201, answer.text
+        return answer.json()["id"]
+
+    async def until(self, task: str, code: str) -> dict[str, Any]:
+        """The task, as soon as it is what it is for this reason."""
+        async with asyncio.timeout(SECONDS):
+            while (found := (await self.http.get(f"/v1/tasks/{task}")).json())["reason"]["code"] != code:
+                await asyncio.sleep(0.02)
+        return found
 
     def stop(self) -> None:
         """Stops the server before its test ends."""
@@ -42,7 +58,7 @@ async def a_server(database_url: str, directory: Path) -> AsyncIterator[Serving]
     )
     task = asyncio.create_task(serve(settings))
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(SECONDS):
             while not ready.exists():
                 assert not task.done(), task.exception()
                 await asyncio.sleep(0)

@@ -48,12 +48,6 @@ class Town:
 
 
 @pytest.fixture
-async def serving(database_url: str, tmp_path: Path) -> AsyncIterator[Serving]:
-    async with a_server(database_url, tmp_path) as serving:
-        yield serving
-
-
-@pytest.fixture
 async def town(serving: Serving) -> AsyncIterator[Town]:
     town = Town(serving.http, serving.url)
     async with town.stack:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import httpx2
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from headway.gateway import known_nodes
 from headway.store.cluster import ClusterStore
 from headway.store.database import Database
-from tests.services.serving import TRUE, Serving, a_server
+from tests.services.serving import TRUE, Serving
 
 LONG = "k" * 10_240
 IS_A, IS_B = ({"label": "zone", "values": [zone]} for zone in "ab")
@@ -41,12 +40,6 @@ BAD: list[tuple[dict[str, object], str, str]] = [
     ({"rates": [{"key": "k", "rate": "60/m", "per": "1m"}]}, "rates[0].per", "leave it out"),
     ({"spread": LONG}, "spread", "1 to 200 characters"),
 ]
-
-
-@pytest.fixture
-async def serving(database_url: str, tmp_path: Path) -> AsyncIterator[Serving]:
-    async with a_server(database_url, tmp_path) as serving:
-        yield serving
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from headway.wire import Ack, Bounds, Change, Ended, Ending, Key, Outcome
 from tests.services.agent_leader import a_call, a_leader, a_shell, key_of, result_of
 from tests.services.agent_leader import an_agent as a_real_agent
-from tests.services.serving import TRUE, Serving, a_server
+from tests.services.serving import Serving
 from tests.services.test_leader import RawAgent, an_agent
 
 APP = """
@@ -35,18 +34,6 @@ app.tasks["clock:until_there_is_time"] = Task(until_there_is_time)
 """
 
 
-@pytest.fixture
-async def serving(database_url: str, tmp_path: Path) -> AsyncIterator[Serving]:
-    async with a_server(database_url, tmp_path) as serving:
-        yield serving
-
-
-async def a_task(serving: Serving, **said: object) -> str:
-    answer = await serving.http.post("/v1/tasks", json={**TRUE, **said})
-    assert answer.status_code == 201, answer.text
-    return answer.json()["id"]
-
-
 async def changed(serving: Serving, task: str, **said: object) -> dict[str, object]:
     answer = await serving.http.patch(f"/v1/tasks/{task}", json=said)
     assert answer.status_code == 200, answer.text
@@ -62,7 +49,7 @@ async def told(agent: RawAgent) -> list[Bounds]:
 async def test_the_node_that_runs_a_task_is_told_of_its_new_cap(serving: Serving):
     async with an_agent(serving) as agent:
         await agent.greet()
-        task = await a_task(serving, execution_cap="10s")
+        task = await serving.submitted(execution_cap="10s")
         (key,) = await agent.dispatched()
         view = await changed(serving, task, execution_cap="30m", cap_grace="9s")
         assert (view["execution_cap"], view["cap_grace"], view["status"]) == (1800.0, 9.0, "running")
@@ -72,7 +59,7 @@ async def test_the_node_that_runs_a_task_is_told_of_its_new_cap(serving: Serving
 async def test_what_was_changed_while_its_node_was_away_is_told_when_it_is_back(serving: Serving):
     async with an_agent(serving) as agent:
         await agent.greet()
-        task = await a_task(serving, execution_cap="10s")
+        task = await serving.submitted(execution_cap="10s")
         (key,) = await agent.dispatched()
     await changed(serving, task, execution_cap="20s")
     async with an_agent(serving) as agent:
@@ -84,7 +71,7 @@ async def test_a_change_that_meets_the_claim_reaches_the_node_one_way_or_the_oth
     async with an_agent(serving) as agent:
         await agent.greet()
         for round_ in range(20):
-            task = await a_task(serving, execution_cap="10s")
+            task = await serving.submitted(execution_cap="10s")
             change = asyncio.create_task(changed(serving, task, execution_cap="20s"))
             (assignment,) = await agent.assigned()
             await change
@@ -99,11 +86,11 @@ async def test_what_waits_is_looked_at_anew_when_it_became_urgent(serving: Servi
     async with an_agent(serving) as agent:
         await agent.greet()
         whole = {"cpu": 1, "memory": "1Mi"}
-        first = await a_task(serving, resources=whole)
+        first = await serving.submitted(resources=whole)
         (key,) = await agent.dispatched()
         assert str(key.task) == first
-        await a_task(serving, resources=whole)
-        last = await a_task(serving, resources=whole)
+        await serving.submitted(resources=whole)
+        last = await serving.submitted(resources=whole)
         view = await changed(serving, last, delay_tolerance=0.5)
         assert view["lane"] == "urgent"
         await agent.say(Ended(1, [Ending(*key, 0)]))
@@ -112,7 +99,7 @@ async def test_what_waits_is_looked_at_anew_when_it_became_urgent(serving: Servi
 
 
 async def test_quiet_hours_can_be_asked_for_and_given_up(serving: Serving):
-    task = await a_task(serving, delay_tolerance="1h")
+    task = await serving.submitted(delay_tolerance="1h")
     assert (await changed(serving, task, off_peak="require"))["lane"] == "offpeak"
     assert (await changed(serving, task, off_peak="never"))["lane"] == "normal"
     assert (await changed(serving, task, off_peak="allow", delay_tolerance="5h"))["lane"] == "offpeak"
@@ -129,13 +116,13 @@ async def test_quiet_hours_can_be_asked_for_and_given_up(serving: Serving):
     ],
 )  # fmt: skip
 async def test_what_no_task_may_become_is_refused_with_its_place(serving: Serving, said: dict[str, object], path: str):
-    task = await a_task(serving)
+    task = await serving.submitted()
     answer = await serving.http.patch(f"/v1/tasks/{task}", json=said)
     assert (answer.status_code, answer.json()["errors"][0]["path"]) == (422, path)
 
 
 async def test_what_is_over_or_not_there_is_not_changed(serving: Serving):
-    task = await a_task(serving)
+    task = await serving.submitted()
     await serving.http.post(f"/v1/tasks/{task}:cancel")
     answer = await serving.http.patch(f"/v1/tasks/{task}", json={"execution_cap": 5})
     assert (answer.status_code, answer.json()["code"]) == (409, "already_finished")

@@ -78,16 +78,7 @@ async def a_task(serving: Serving, *argv: str, **said: object) -> str:
         "command": [sys.executable, "-I", "-S", "-c", *argv], "profile": "trusted", "checkpoint": {},
         "resources": {"cpu": 1, "memory": "64Mi"}, **said,
     }  # fmt: skip
-    answer = await serving.http.post("/v1/tasks", json=body)
-    assert answer.status_code == 201, answer.text
-    return answer.json()["id"]
-
-
-async def until(serving: Serving, task: str, code: str) -> dict[str, Any]:
-    async with asyncio.timeout(SECONDS):
-        while (found := (await serving.http.get(f"/v1/tasks/{task}")).json())["reason"]["code"] != code:
-            await asyncio.sleep(0.02)
-    return found
+    return await serving.submitted(**body)
 
 
 async def log(serving: Serving, task: str, attempt: int) -> str:
@@ -110,11 +101,11 @@ async def test_released_it_goes_on_elsewhere_from_where_it_left_off(serving: Ser
         await says(serving, task, 1, "begins at 0")
         answer = await serving.http.post(f"/v1/tasks/{task}:pause", params={"release": "1"})
         assert answer.status_code == 200, answer.text
-        waits = await until(serving, task, "paused")
+        waits = await serving.until(task, "paused")
         assert (waits["status"], waits["attempt"]) == ("waiting", 1)
     async with a_node(serving, tmp_path, "two"):
         await serving.http.post(f"/v1/tasks/{task}:resume")
-        done = await until(serving, task, "done")
+        done = await serving.until(task, "done")
         assert (done["node"], done["attempt"]) == ("two", 2)
     assert begun_at(await log(serving, task, 2)) > 0
     (first, _) = (await serving.http.get(f"/v1/tasks/{task}/attempts")).json()["items"]
@@ -128,7 +119,7 @@ async def test_what_was_stored_while_it_ran_is_there_when_its_node_was_lost(serv
     async with a_node(serving, tmp_path, "one"):
         await says(serving, task, 1, "stored")
     async with a_node(serving, tmp_path, "two"):
-        await until(serving, task, "done")
+        await serving.until(task, "done")
     assert begun_at(await log(serving, task, 2)) == 30
 
 
@@ -139,8 +130,8 @@ async def test_it_leaves_for_an_urgent_task_and_says_for_what(serving: Serving, 
     async with a_node(serving, tmp_path, "one"):
         await says(serving, task, 1, "begins at 0")
         urgent = await a_task(serving, "print(1)", resources=memory, delay_tolerance=0.1)
-        await until(serving, urgent, "done")
-        await until(serving, task, "done")
+        await serving.until(urgent, "done")
+        await serving.until(task, "done")
     assert begun_at(await log(serving, task, 2)) > 0
     events = (await serving.http.get("/v1/events", params={"task": task})).json()["items"]
     assert [one["kind"] for one in events] == ["preempted"]
@@ -153,7 +144,7 @@ async def test_a_drained_node_asks_before_it_stops(serving: Serving, tmp_path: P
         await says(serving, task, 1, "begins at 0")
         async with a_node(serving, tmp_path, "two"):
             await serving.http.post("/v1/nodes/one:drain", json={"deadline": 0})
-            done = await until(serving, task, "done")
+            done = await serving.until(task, "done")
             assert done["node"] == "two"
     assert begun_at(await log(serving, task, 2)) > 0
 
@@ -181,10 +172,10 @@ async def test_who_does_not_leave_in_time_stands_still_instead(serving: Serving,
     async with a_node(serving, tmp_path, "one"):
         await says(serving, task, 1, "begins at 0")
         await serving.http.post(f"/v1/tasks/{task}:pause", params={"release": "1"})
-        held = await until(serving, task, "paused")
+        held = await serving.until(task, "paused")
         assert (held["status"], held["attempt"]) == ("running", 1)
         await serving.http.post(f"/v1/tasks/{task}:cancel")
-        await until(serving, task, "cancelled")
+        await serving.until(task, "cancelled")
 
 
 async def test_one_that_stands_can_be_made_to_leave(serving: Serving, tmp_path: Path):
@@ -192,7 +183,7 @@ async def test_one_that_stands_can_be_made_to_leave(serving: Serving, tmp_path: 
     async with a_node(serving, tmp_path, "one"):
         await says(serving, task, 1, "begins at 0")
         await serving.http.post(f"/v1/tasks/{task}:pause")
-        assert (await until(serving, task, "paused"))["status"] == "running"
+        assert (await serving.until(task, "paused"))["status"] == "running"
         await serving.http.post(f"/v1/tasks/{task}:pause", params={"release": "1"})
         async with asyncio.timeout(SECONDS):
             while (await serving.http.get(f"/v1/tasks/{task}")).json()["status"] != "waiting":
@@ -306,23 +297,21 @@ async def a_worker(serving: Serving, directory: Path, name: str) -> AsyncIterato
 
 async def a_call(serving: Serving, *args: object, **said: object) -> str:
     body = {"function": "works:count", "args": list(args), "checkpoint": {}, **said}
-    answer = await serving.http.post("/v1/tasks", json=body)
-    assert answer.status_code == 201, answer.text
-    return answer.json()["id"]
+    return await serving.submitted(**body)
 
 
 @pytest.mark.usefixtures("works")
 async def test_a_function_is_asked_gives_way_and_goes_on_elsewhere(serving: Serving, tmp_path: Path):
     task = await a_call(serving, 150)
     async with a_worker(serving, tmp_path, "one"):
-        await until(serving, task, "running")
+        await serving.until(task, "running")
         await serving.http.post(f"/v1/tasks/{task}:pause", params={"release": "1"})
         async with asyncio.timeout(SECONDS):
             while (await serving.http.get(f"/v1/tasks/{task}")).json()["status"] != "waiting":
                 await asyncio.sleep(0.02)
     async with a_worker(serving, tmp_path, "two"):
         await serving.http.post(f"/v1/tasks/{task}:resume")
-        done = await until(serving, task, "done")
+        done = await serving.until(task, "done")
     assert done["result"][0] > 0
     (first, _) = (await serving.http.get(f"/v1/tasks/{task}/attempts")).json()["items"]
     assert (first["outcome"], first["code"]) == ("yielded", "checkpointed")
@@ -332,5 +321,5 @@ async def test_a_function_is_asked_gives_way_and_goes_on_elsewhere(serving: Serv
 async def test_what_a_function_stored_is_there_when_its_worker_died(serving: Serving, tmp_path: Path):
     task = await a_call(serving, 40, 20, retry={"max_attempts": 2, "initial": "10ms"})
     async with a_worker(serving, tmp_path, "one"):
-        done = await until(serving, task, "done")
+        done = await serving.until(task, "done")
     assert (done["result"], done["attempt"]) == ([20, "kept"], 2)

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
 from headway.wire import Ack, Ended, Ending, Outcome
-from tests.services.serving import TRUE, Serving, a_server
+from tests.services.serving import TRUE, Serving
 from tests.services.test_leader import an_agent
 
 WHY = "stopped: it ran longer than its execution cap of 1s"
-
-
-@pytest.fixture
-async def serving(database_url: str, tmp_path: Path) -> AsyncIterator[Serving]:
-    async with a_server(database_url, tmp_path) as serving:
-        yield serving
 
 
 async def cancelled(serving: Serving) -> str:

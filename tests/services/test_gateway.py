@@ -6,22 +6,15 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import httpx2
 import pytest
 
-from tests.services.serving import NODE_KEY, TRUE, Serving, a_server
+from tests.services.serving import NODE_KEY, TRUE, Serving
 
 JSON = {"Content-Type": "application/json"}
 NDJSON = {"Content-Type": "application/x-ndjson"}
 DIGEST = "sha256:" + "0" * 64
-
-
-@pytest.fixture
-async def serving(database_url: str, tmp_path: Path) -> AsyncIterator[Serving]:
-    async with a_server(database_url, tmp_path) as serving:
-        yield serving
 
 
 async def tasks_there(serving: Serving) -> int:

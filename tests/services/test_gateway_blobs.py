@@ -7,13 +7,12 @@ import hashlib
 import os
 import time
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import asyncpg
 import pytest
 
 from headway.files.signing import Grant, Signer
-from tests.services.serving import Serving, a_server
+from tests.services.serving import Serving
 from tests.services.test_gateway import assert_problem
 
 BODY = os.urandom(200_000)
@@ -25,12 +24,6 @@ def digest_of(body: bytes) -> str:
 
 DIGEST = digest_of(BODY)
 WHERE = f"/v1/blobs/{DIGEST}"
-
-
-@pytest.fixture
-async def serving(database_url: str, tmp_path: Path) -> AsyncIterator[Serving]:
-    async with a_server(database_url, tmp_path) as serving:
-        yield serving
 
 
 @pytest.fixture

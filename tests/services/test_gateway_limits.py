@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,12 +32,6 @@ from tests.services.serving import TRUE, Serving, a_server
 from tests.store.shop import Shop
 
 JSON = {"Content-Type": "application/json"}
-
-
-@pytest.fixture
-async def serving(database_url: str, tmp_path: Path) -> AsyncIterator[Serving]:
-    async with a_server(database_url, tmp_path) as serving:
-        yield serving
 
 
 def bounds(raw: bytes) -> list[bytes]:

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import httpx2
 import pytest
 
 from headway.gateway import connection
 from headway.gateway.batch import LINE_BYTES_MAX
-from tests.services.serving import TRUE, Serving, a_server
+from tests.services.serving import TRUE, Serving
 
 JSON = {"Content-Type": "application/json"}
 LINES = {"Content-Type": "application/x-ndjson"}
-
-
-@pytest.fixture
-async def serving(database_url: str, tmp_path: Path) -> AsyncIterator[Serving]:
-    async with a_server(database_url, tmp_path) as serving:
-        yield serving
 
 
 def paths(answer: httpx2.Response) -> list[str]:

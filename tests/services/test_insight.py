@@ -28,18 +28,6 @@ SECONDS = 20
 KEYED = {**TRUE, "concurrency": [{"key": "customer-7", "limit": 1}]}
 
 
-@pytest.fixture
-async def serving(database_url: str, tmp_path: Path) -> AsyncIterator[Serving]:
-    async with a_server(database_url, tmp_path) as serving:
-        yield serving
-
-
-async def submitted(serving: Serving, **said: Any) -> str:
-    answer = await serving.http.post("/v1/tasks", json={**TRUE, **said})
-    assert answer.status_code == 201, answer.text
-    return answer.json()["id"]
-
-
 async def explained(serving: Serving, task: str) -> dict[str, Any]:
     answer = await serving.http.get(f"/v1/tasks/{task}/explain")
     assert answer.status_code == 200, answer.text
@@ -64,7 +52,7 @@ async def until_listed(serving: Serving, task: str, code: str) -> dict[str, Any]
 
 
 async def test_without_nodes_the_task_the_list_and_explain_say_so(serving: Serving):
-    task = await submitted(serving)
+    task = await serving.submitted()
     said = await until_explained(serving, task, "no_node")
     assert said["message"] == "no node is connected"
     assert said["helps"] == ["start one: headway agent, or headway worker MODULE:app"]
@@ -76,10 +64,10 @@ async def test_without_nodes_the_task_the_list_and_explain_say_so(serving: Servi
 async def test_a_key_names_who_holds_it_and_a_running_task_why_it_runs_there(serving: Serving):
     async with an_agent(serving) as agent:
         assert isinstance(await agent.greet(), Welcome)
-        holds = await submitted(serving, **KEYED)
+        holds = await serving.submitted(**KEYED)
         (key,) = await agent.dispatched()
-        waits = await submitted(serving, **KEYED)
-        behind = await submitted(serving, **KEYED)
+        waits = await serving.submitted(**KEYED)
+        behind = await serving.submitted(**KEYED)
         said = await until_explained(serving, waits, "concurrency")
         (blocker,) = said["blockers"]
         assert (blocker["name"], blocker["limit"], blocker["held"], blocker["holders"]) == ("customer-7", 1, 1, [holds])
@@ -106,9 +94,9 @@ async def test_a_key_names_who_holds_it_and_a_running_task_why_it_runs_there(ser
 async def test_a_full_node_tells_what_is_missing_and_when_the_caps_end(serving: Serving):
     async with an_agent(serving) as agent:
         assert isinstance(await agent.greet(), Welcome)
-        await submitted(serving, resources={"cpu": 0.75}, execution_cap="60s")
+        await serving.submitted(resources={"cpu": 0.75}, execution_cap="60s")
         await agent.dispatched()
-        task = await submitted(serving)
+        task = await serving.submitted()
         said = await until_explained(serving, task, "no_capacity")
         (blocker,) = said["blockers"]
         assert (blocker["name"], blocker["needed"], blocker["free"], blocker["node"]) == ("cpu", 0.5, 0.25, "n1")
@@ -124,8 +112,8 @@ async def test_a_full_node_tells_what_is_missing_and_when_the_caps_end(serving: 
 async def test_what_ends_by_itself_says_when(serving: Serving, said: dict[str, Any], code: str):
     async with an_agent(serving) as agent:
         assert isinstance(await agent.greet(), Welcome)
-        await submitted(serving, **said)
-        task = await submitted(serving, **said)
+        await serving.submitted(**said)
+        task = await serving.submitted(**said)
         found = await until_explained(serving, task, code)
         until = datetime.fromisoformat(found["blockers"][0]["until"])
         assert abs((datetime.fromisoformat(found["estimate"]["starts_at"]) - until).total_seconds()) < 1
@@ -134,7 +122,7 @@ async def test_what_ends_by_itself_says_when(serving: Serving, said: dict[str, A
 async def test_a_failed_attempt_that_is_tried_again_is_backing_off(serving: Serving):
     async with an_agent(serving) as agent:
         assert isinstance(await agent.greet(), Welcome)
-        task = await submitted(serving, retry={"max_attempts": 2, "initial": "5m", "jitter": "none"})
+        task = await serving.submitted(retry={"max_attempts": 2, "initial": "5m", "jitter": "none"})
         (key,) = await agent.dispatched()
         await agent.say(Ended(1, [Ending(*key, 1, code="exit", message="exit code 3")]))
         await agent.hear(wire.Ack)
@@ -148,7 +136,7 @@ async def test_paused_pools_and_tenants_say_so(serving: Serving):
     async with an_agent(serving) as agent:
         assert isinstance(await agent.greet(), Welcome)
         await serving.http.post("/v1/pools/default:pause")
-        task = await submitted(serving)
+        task = await serving.submitted()
         await until_explained(serving, task, "pool_paused")
         await serving.http.patch("/v1/tenants/default", json={"paused": True})
         await serving.http.post("/v1/pools/default:resume")
@@ -164,10 +152,10 @@ async def test_nobodys_task_is_explained_to_another(serving: Serving):
 async def test_stats_and_metrics_tell_what_the_pool_has_and_what_is_asked(serving: Serving):
     async with an_agent(serving) as agent:
         assert isinstance(await agent.greet(), Welcome)
-        await submitted(serving, resources={"cpu": 1})
+        await serving.submitted(resources={"cpu": 1})
         await agent.dispatched()
         for _ in range(3):
-            await submitted(serving, resources={"cpu": 1})
+            await serving.submitted(resources={"cpu": 1})
         async with asyncio.timeout(SECONDS):
             while True:
                 (pool,) = (await serving.http.get("/v1/stats")).json()["pools"]
@@ -186,9 +174,9 @@ async def test_stats_and_metrics_tell_what_the_pool_has_and_what_is_asked(servin
 async def test_off_peak_work_is_deferred_explained_released_and_counted(serving: Serving):
     async with an_agent(serving) as agent:
         assert isinstance(await agent.greet(), Welcome)
-        await submitted(serving, resources={"cpu": 1})
+        await serving.submitted(resources={"cpu": 1})
         (key,) = await agent.dispatched()
-        task = await submitted(serving, off_peak="require", delay_tolerance="1h")
+        task = await serving.submitted(off_peak="require", delay_tolerance="1h")
         said = await until_explained(serving, task, "off_peak")
         assert "100% busy" in said["message"]
         await until_metric(serving, 'headway_off_peak_deferred{pool="default"} 1.0')

@@ -78,12 +78,6 @@ async def an_agent(serving: Serving) -> AsyncIterator[RawAgent]:
         yield RawAgent(socket)
 
 
-@pytest.fixture
-async def serving(database_url: str, tmp_path: Path) -> AsyncIterator[Serving]:
-    async with a_server(database_url, tmp_path) as serving:
-        yield serving
-
-
 async def a_task(serving: Serving) -> str:
     return (await serving.http.post("/v1/tasks", json=TRUE)).json()["id"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import asyncpg
@@ -17,12 +16,6 @@ from tests.services.test_leader import RawAgent, an_agent
 
 SECONDS = 20
 SMALL = {"cpu": 0.001, "memory": "1Mi"}
-
-
-@pytest.fixture
-async def serving(database_url: str, tmp_path: Path) -> AsyncIterator[Serving]:
-    async with a_server(database_url, tmp_path) as serving:
-        yield serving
 
 
 async def submit(serving: Serving, name: str, **said: object) -> str:

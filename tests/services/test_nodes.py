@@ -3,34 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 import httpx2
-import pytest
 
 from headway.wire import Ack, Ended, Ending, Key, Leave, Outcome, Returned, Started
 from tests.services.agent_leader import a_leader, a_shell, key_of
 from tests.services.agent_leader import an_agent as a_real_agent
-from tests.services.serving import TRUE, Serving, a_server
+from tests.services.serving import Serving, a_server
 from tests.services.test_leader import RawAgent, an_agent
 
 SECONDS = 20
 WHOLE = {"cpu": 1, "memory": "1Mi"}
 
 
-@pytest.fixture
-async def serving(database_url: str, tmp_path: Path) -> AsyncIterator[Serving]:
-    async with a_server(database_url, tmp_path) as serving:
-        yield serving
-
-
 async def a_task(serving: Serving, **said: object) -> str:
-    answer = await serving.http.post("/v1/tasks", json={**TRUE, "resources": WHOLE, **said})
-    assert answer.status_code == 201, answer.text
-    return answer.json()["id"]
+    return await serving.submitted(**{"resources": WHOLE, **said})
 
 
 async def node(serving: Serving, name: str, verb: str = "", **said: object) -> dict[str, Any]:
@@ -43,13 +33,6 @@ async def node(serving: Serving, name: str, verb: str = "", **said: object) -> d
 async def until_status(serving: Serving, name: str, status: str) -> dict[str, Any]:
     async with asyncio.timeout(SECONDS):
         while (found := await node(serving, name))["status"] != status:
-            await asyncio.sleep(0.02)
-    return found
-
-
-async def until_code(serving: Serving, task: str, code: str) -> dict[str, Any]:
-    async with asyncio.timeout(SECONDS):
-        while (found := (await serving.http.get(f"/v1/tasks/{task}")).json())["reason"]["code"] != code:
             await asyncio.sleep(0.02)
     return found
 
@@ -78,7 +61,7 @@ async def test_a_cordoned_node_takes_no_more_and_what_runs_there_goes_on(serving
         await agent.say(Ended(1, [Ending(*key, 0)]))
         await agent.hear(Ack)
         task = await a_task(serving)
-        waits = await until_code(serving, task, "nodes_closed")
+        waits = await serving.until(task, "nodes_closed")
         assert "n1 takes no tasks now" in waits["reason"]["message"]
         assert (await node(serving, "n1", "uncordon"))["status"] == "open"
         (key,) = await agent.dispatched()
@@ -93,7 +76,7 @@ async def test_a_cordon_outlives_the_agent_and_the_leader(database_url: str, tmp
     async with a_server(database_url, tmp_path) as serving, an_agent(serving) as agent:
         await agent.greet(incarnation="b")
         task = await a_task(serving)
-        await until_code(serving, task, "nodes_closed")
+        await serving.until(task, "nodes_closed")
 
 
 async def test_others_go_to_the_nodes_that_are_left(serving: Serving):

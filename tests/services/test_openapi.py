@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.services.serving import TRUE, Serving, a_server
+from tests.services.serving import TRUE, Serving
 
 FUNCTION = {"function": "a:b"}
 DAYS = 86_400
@@ -88,12 +84,6 @@ SERVED = {
     "/v1/tenants/x": "GET, HEAD, PATCH",
     "/livez": "GET, HEAD",
 }
-
-
-@pytest.fixture
-async def serving(database_url: str, tmp_path: Path) -> AsyncIterator[Serving]:
-    async with a_server(database_url, tmp_path) as serving:
-        yield serving
 
 
 class Document:

@@ -27,7 +27,7 @@ from headway.wire import (
     Thawed,
     Welcome,
 )
-from tests.services.serving import TRUE, Serving, a_server
+from tests.services.serving import Serving, a_server
 from tests.services.test_leader import RawAgent, an_agent
 
 SECONDS = 20
@@ -35,16 +35,8 @@ WHOLE = {"cpu": 1, "memory": "1Mi"}
 """All the cpu that the node of these tests has."""
 
 
-@pytest.fixture
-async def serving(database_url: str, tmp_path: Path) -> AsyncIterator[Serving]:
-    async with a_server(database_url, tmp_path) as serving:
-        yield serving
-
-
 async def a_task(serving: Serving, **said: object) -> str:
-    answer = await serving.http.post("/v1/tasks", json={**TRUE, "resources": WHOLE, **said})
-    assert answer.status_code == 201, answer.text
-    return answer.json()["id"]
+    return await serving.submitted(**{"resources": WHOLE, **said})
 
 
 async def ask(serving: Serving, task: str, verb: str) -> tuple[str, str]:
