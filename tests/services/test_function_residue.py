@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def where(): return tempfile.gettempdir()
 @task
 def eat(mebibytes):
     bulk = bytearray(mebibytes * 1024 * 1024)
-    time.sleep(0.05)
+    time.sleep(0.05 if mebibytes < 128 else 30)  # without control groups it is killed when the agent looks
     return mebibytes
 @task
 def double(n): return 2 * n
@@ -150,5 +151,8 @@ async def test_what_a_function_used_is_told_when_it_is_worth_telling(alone: Fake
 def test_where_no_control_group_limits_a_worker_its_size_is_looked_at():
     small = Room("/nowhere", None, MIB)
     assert small.looks(os.getpid()) and small.is_overfull
+    with subprocess.Popen(["true"]) as dead:
+        os.waitid(os.P_PID, dead.pid, os.WEXITED | os.WNOWAIT)  # it is dead, has nothing any more, and is not buried
+        assert small.looks(dead.pid) and small.is_overfull
     assert not Room("/nowhere", None, 64 * 1024 * MIB).looks(os.getpid())
     assert not Room("/nowhere", None, None).looks(os.getpid())

@@ -35,6 +35,8 @@ class Room:
         """Whether the worker is too large by its own account; for nodes whose control groups do not limit it."""
         if self.memory_bytes is None or (self.held is not None and "memory" in self.held.group.places):
             return False
+        if self.is_overfull:  # it is being killed, and has nothing any more
+            return True
         with contextlib.suppress(OSError, IndexError, ValueError):
             self.is_overfull = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE > self.memory_bytes
         return self.is_overfull
