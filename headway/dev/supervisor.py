@@ -20,6 +20,7 @@ from headway.dev import files
 from headway.dev.app_check import why_not_imported
 from headway.dev.process import BoundedLog, GaveUp, Supervised, never_failing
 from headway.dev.readiness import KeyRefused, node_is_ready
+from headway.dev.terminal import when_closed
 from headway.sdk.discovery import default_data_dir
 from headway.store.data_dir import Held
 from headway.store.embedded import EmbeddedPostgres
@@ -72,9 +73,11 @@ class Supervisor:
     async def run(self, when_ready: Callable[[], None]) -> None:
         """Starts everything, says so once all accept work, and stops it all in order in the end."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup: goes on without terminal
-                loop.add_signal_handler(number, self._on_signal)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._on_signal)
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:  # nohup: goes on without terminal
+            loop.add_signal_handler(signal.SIGHUP, self._on_hangup)
+            when_closed(0, self._on_hangup)
         keeping = [asyncio.ensure_future(child.run()) for child in (self._server, self._agent)]
         keeping += [asyncio.ensure_future(self._keep_database()), asyncio.ensure_future(self._check_app())]
         starting = asyncio.ensure_future(self._start(when_ready))
@@ -176,6 +179,11 @@ class Supervisor:
         ready = [self._settings.data / "ready.json", self._settings.ready_file, self._server_ready, self._exports]
         for path in filter(None, ready):
             path.unlink(missing_ok=True)
+
+    def _on_hangup(self) -> None:
+        """The terminal is gone. It may be told in several ways, and that is no reason to hurry."""
+        if not self._stop.is_set():
+            self._on_signal()
 
     def _on_signal(self) -> None:
         if self._stop.is_set():

@@ -79,6 +79,25 @@ def test_a_terminal_that_closes_stops_it_in_order(tmp_path: Path):
         assert not (tmp_path / "data" / "ready.json").exists()
 
 
+def test_a_terminal_that_closes_stops_it_under_a_leader_that_tells_nobody(tmp_path: Path):
+    """As `ssh -t host make run` does."""
+    terminal, end = os.openpty()
+    leads = ["sh", "-c", 'exec < "$0"; trap : HUP; "$@"; exit $?', os.ttyname(end)]
+    words = [sys.executable, "-m", "headway.cli", "dev", "--data", str(tmp_path / "data"), "--port", "0"]
+    with subprocess.Popen([*leads, *words], stderr=subprocess.PIPE, text=True, start_new_session=True) as leader:
+        try:
+            assert leader.stderr is not None
+            while "Ctrl-C" not in leader.stderr.readline():
+                assert leader.poll() is None
+            os.close(end)
+            os.close(terminal)
+            assert leader.wait(PATIENCE) == 0
+            assert not (tmp_path / "data" / "ready.json").exists()
+        finally:
+            if leader.poll() is None:
+                os.killpg(leader.pid, signal.SIGTERM)
+
+
 def test_a_start_with_keys_that_were_revoked_says_so_and_how_to_go_on(tmp_path: Path):
     keys, words = tmp_path / "data" / "keys.json", [sys.executable, "-m", "headway.cli"]
     with headway_dev(tmp_path / "data") as dev:
