@@ -128,6 +128,15 @@ async def test_a_task_may_change_its_root_and_no_other_sees_it(leader: FakeLeade
     assert [path for place in places for name in ("new", "x") for path in place.rglob(name)] == []
 
 
+@pytest.mark.parametrize("line", ["cat /dev/zero > /app/x", "exec 5> /x; rm /x; cat /dev/zero >&5"])
+async def test_what_a_task_changes_in_its_root_counts_as_its_disk(
+    leader: FakeLeader, line: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("headway.agent.runners.disk.DISK_BYTES", 1 << 24)
+    ending = await refused(leader, "base", "/bin/sh", "-c", line)
+    assert ending.code == "disk_exceeded", ending.message
+
+
 async def test_results_and_scripts_pass_as_in_every_sandbox(leader: FakeLeader):
     text = b'#!/bin/sh\necho "[\\"$1\\", \\"$0\\"]" > $HEADWAY_OUTPUT\n'
     digest = "sha256:" + hashlib.sha256(text).hexdigest()

@@ -56,6 +56,13 @@ def hostile(*command: str, **how: object) -> Assignment:
     return msgspec.structs.replace(made, profile="hostile")
 
 
+@pytest.mark.parametrize("line", ["cat /dev/zero > x", "exec 5> x; rm x; cat /dev/zero >&5"])
+async def test_a_task_is_held_to_its_disk(leader: FakeLeader, line: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("headway.agent.runners.disk.DISK_BYTES", 1 << 24)
+    ending = await leader.run_one(hostile("/bin/sh", "-c", line))
+    assert ending.code == "disk_exceeded", ending.message
+
+
 async def test_a_task_has_a_kernel_of_its_own_and_nothing_of_this_machine(leader: FakeLeader):
     assert "hostile" in leader.hellos[-1].profiles
     line = "cat /proc/version; id -u; pwd; cat /proc/1/environ | tr '\\0' '\\n'; echo /*"

@@ -62,9 +62,11 @@ class Attempt:
         "began",
         "cell",
         "directory",
+        "excess",
         "gpus",
         "held",
         "is_over",
+        "layers",
         "lent",
         "log",
         "pid",
@@ -107,6 +109,10 @@ class Attempt:
         self.ports: list[int] = []
         self.gpus: list[str] = []
         self.directory = ""
+        self.layers: list[str] = []
+        """Where else on the node it writes: what it changes in its image's root."""
+        self.excess = ""
+        """What it had too much of, when it is killed for that."""
         self.lent: list[Name] = []
         self.preparing: asyncio.Task[None] | None = None
         self.unpacking: asyncio.Future[int] | None = None

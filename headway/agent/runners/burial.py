@@ -6,9 +6,10 @@ import os
 import resource
 from collections.abc import Sequence
 
-from headway.agent.leftovers import kill_attempts, kill_group
+from headway.agent.leftovers import kill_attempts, kill_group, processes_of
 from headway.agent.runners.attempt import Attempt
 from headway.agent.runners.orphans import reap_group
+from headway.agent.sandbox.engines import EngineCell
 
 
 def reap(attempt: Attempt) -> tuple[int, resource.struct_rusage]:
@@ -20,6 +21,14 @@ def reap(attempt: Attempt) -> tuple[int, resource.struct_rusage]:
     _, status, usage = os.wait4(attempt.pid, 0)
     reap_group(attempt.pid)
     return os.waitstatus_to_exitcode(status), usage
+
+
+def all_of(attempt: Attempt, marker: str) -> list[int]:
+    """Everything of an attempt that runs: who is in its group, and where that is not all of it, who carries its
+    name."""
+    if attempt.group is not None and not isinstance(attempt.cell, EngineCell):
+        return attempt.group.pids()
+    return processes_of(marker, {(attempt.assignment.task, attempt.assignment.attempt)}, {attempt.pid})
 
 
 def kill_all(attempts: Sequence[Attempt], marker: str) -> None:

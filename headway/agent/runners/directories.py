@@ -39,6 +39,11 @@ class Directories:
         """How directories looked when they were last found as good as new."""
         self._removals: set[asyncio.Future[None]] = set()
 
+    @property
+    def root(self) -> str:
+        """Where they are."""
+        return str(self._root)
+
     def take(self) -> str:
         """An empty directory to work in, and beside it one for artifacts."""
         if self._empty:

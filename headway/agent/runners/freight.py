@@ -17,14 +17,13 @@ from headway.agent.cache import Name
 from headway.agent.plain import plain
 from headway.agent.runners import artifacts, checkpoints
 from headway.agent.runners.attempt import Attempt, ended, faulty, not_fetched, not_kept
+from headway.agent.runners.disk import allowed
 from headway.agent.transfer import TransferFault
 from headway.files.packing import Changed
 from headway.files.tree import Limits
 from headway.files.unpacking import Unsafe, unpack_file
 from headway.wire import Ending, Outcome
 
-UNPACKED_BYTES_MAX = 8 * 1024**3
-"""Of a bundle whose task asked for no disk."""
 UNPACKED_FILES_MAX = 200_000
 
 
@@ -114,7 +113,8 @@ def _wanted(attempt: Attempt) -> list[Name]:
 
 
 async def _unpack(blobs: Blobs, attempt: Attempt, bundle: str) -> None:
-    limits = Limits(attempt.assignment.needs.get("disk") or UNPACKED_BYTES_MAX, UNPACKED_FILES_MAX)
+    size, files = allowed(attempt.assignment.needs)
+    limits = Limits(size, min(files, UNPACKED_FILES_MAX))
     archive = blobs.path(Name(attempt.assignment.tenant, bundle))
     owner = None if attempt.user is None else (attempt.user, attempt.user)
     unpacking = functools.partial(unpack_file, archive, attempt.directory, limits, owner=owner)

@@ -40,6 +40,8 @@ def judged(
         message += f"; {rule.signal} asked it for a checkpoint: write one and exit with {LEFT_EXIT}"
     if starved and outcome is Outcome.FAILED:
         code, message = "oom", out_of_memory(attempt.assignment.needs)
+    if attempt.excess and attempt.stop is None:
+        outcome, code, message = Outcome.FAILED, "disk_exceeded", attempt.excess
     if code == "signalled" and status == -signal.SIGKILL and not has_lease:
         outcome, code, message = _LEASE_LOST
     result = None

@@ -24,8 +24,9 @@ from headway.agent.logs import Log
 from headway.agent.outbox import Outbox
 from headway.agent.runners import freight
 from headway.agent.runners.attempt import Attempt, Standing, decode, ended, faulty, not_started
-from headway.agent.runners.burial import kill_all, reap
+from headway.agent.runners.burial import all_of, kill_all, reap
 from headway.agent.runners.directories import Directories
+from headway.agent.runners.disk import Disk
 from headway.agent.runners.judging import judged, of_slot
 from headway.agent.runners.leaving import Leaving
 from headway.agent.runners.lending import Lending
@@ -99,6 +100,13 @@ class ProcessRunner:
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._attempts: dict[Key, Attempt] = {}
         self._pids: dict[int, Attempt] = {}
+        self._disk = Disk(
+            self._starting.roots,
+            running=self._attempts.values,
+            processes=lambda attempt: all_of(attempt, marker),
+            exceeded=self._exceeded,
+            clock=clock,
+        )
         self._printing = Printing(watcher, outbox, clock, self._null)
         self._unannounced: list[Attempt] = []
         self.owned_until = math.inf
@@ -215,6 +223,7 @@ class ProcessRunner:
             if select.select([attempt.pidfd], [], [], CLOSE_SECONDS)[0]:
                 self._reap(attempt)
                 self._starting.end(attempt)
+        self._disk.close()
         self._orphans.close()
         self._groups.close()
         os.close(self._null)
@@ -320,6 +329,7 @@ class ProcessRunner:
         attempts, self._unannounced = self._unannounced, []
         running = [attempt.key for attempt in attempts if self._attempts.get(attempt.key) is attempt]
         if running:
+            self._disk.watch()
             self._outbox.start(running)
 
     # ── end ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -338,6 +348,11 @@ class ProcessRunner:
         grace_ms = min(attempt.assignment.grace_ms, grace_ms_max)
         attempt.timer = self._loop.call_later(grace_ms / 1000, self._force, attempt)
         self._starting.ask_to_end(attempt)
+
+    def _exceeded(self, attempt: Attempt, what: str) -> None:
+        if self._attempts.get(attempt.key) is attempt and attempt.has_begun and attempt.stop is None:
+            attempt.excess = what
+            self._force(attempt)
 
     def _force(self, *attempts: Attempt) -> None:
         kill_all(attempts, self._marker)

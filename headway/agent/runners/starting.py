@@ -83,6 +83,11 @@ class Starting:
             "LANG": os.environ.get("LANG", "C.UTF-8"),
         }
 
+    @property
+    def roots(self) -> list[str]:
+        """In which directories attempts work."""
+        return sorted({directories.root for directories in self._directories.values()})
+
     def argv(self, attempt: Attempt, script: Path) -> list[str]:
         """What to execute of a script that is in this file."""
         attempt.script = str(script)
@@ -140,6 +145,7 @@ class Starting:
         if attempt.root is not None and self._containers is not None:
             environ = self._containers.environment(attempt.root)
             view = self._containers.view(attempt.root, cell, _layer(attempt), devices(attempt.gpus))
+            attempt.layers = self._containers.layers(_layer(attempt))
         mine = self._variables(attempt, WORKSPACE, ARTIFACTS)
         launch = sandbox.launch(
             cell,

@@ -56,6 +56,11 @@ _REFUSALS: tuple[tuple[tuple[bytes, ...], str], ...] = (
         "(--tmp)",
     ),
     (
+        (b"fallocate",),
+        "its sandbox lets no space be reserved ahead (fallocate): write instead, or ask for another profile "
+        "(`profile: trusted`, --profile)",
+    ),
+    (
         (b"Read-only file system", b"Permission denied"),
         "its sandbox lets it write to $HOME, /tmp and /dev/shm only; write there, or ask for another profile "
         "(`profile: trusted`, --profile)",

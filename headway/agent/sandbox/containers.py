@@ -76,6 +76,10 @@ class Containers:
         return self._view(root.path, cell, name, furnished.open, (furnished.uid, furnished.gid), furnished.directory,
                           devices)  # fmt: skip
 
+    def layers(self, name: str) -> list[str]:
+        """Where on the node one attempt writes what it changes in its root."""
+        return [str(self._layers / name / "upper")] if self._program is not None else []
+
     def finish(self, name: str) -> None:
         """The attempt is over: what it changed goes, in a thread because it may be much."""
         asyncio.get_running_loop().run_in_executor(None, self._remove, name)

@@ -33,6 +33,9 @@ _DEVICE_BIT = 0x2000
 """In the kind of a file: a device, of characters (2) or blocks (6); also in the kind 0xA of links, which mknod makes
 none of."""
 _SAME_PERSONALITY = 0xFFFFFFFF
+_PUNCH_HOLE = 0x3
+"""FALLOC_FL_PUNCH_HOLE with KEEP_SIZE: the only mode that takes no space. The others would take a whole disk within
+the blink of an eye, before anybody has measured it (see runners/disk.py)."""
 
 
 class _Step(NamedTuple):
@@ -122,6 +125,7 @@ def _none_of(values: tuple[int, ...], error: int) -> tuple[_Step, ...]:
 _KIND = (_argument(1), _Step(_AND, 0xF))
 _JUDGEMENTS: dict[str, tuple[_Step, ...]] = {
     "clone": _unless_any_bit(0, NAMESPACES, errno.EPERM),
+    "fallocate": (_argument(1), *_one_of((_PUNCH_HOLE,), errno.EOPNOTSUPP), _allowance()),
     "ioctl": (_argument(1), *_none_of((_TIOCSTI, _TIOCLINUX), errno.EPERM)),
     "mknod": _unless_any_bit(1, _DEVICE_BIT, errno.EPERM),
     "mknodat": _unless_any_bit(2, _DEVICE_BIT, errno.EPERM),

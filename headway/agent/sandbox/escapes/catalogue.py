@@ -22,6 +22,7 @@ PATIENCE_SECONDS = 30.0
 SPIN_TRIES = 10
 LOOKS, LOOK_SECONDS = 100, 0.02
 _BOMB_PIDS = 64
+_BOMB_BYTES = 48 * MIB
 _NEIGHBOUR_SECONDS = 15.0
 """How long a program may take to start beside a bomb; alone it takes some milliseconds, on a busy machine more."""
 
@@ -128,6 +129,54 @@ async def inode_bomb_in_memory(ground: Ground) -> str:
     code = "import os\nn = 0\nwhile True:\n    os.close(os.open(f'/tmp/{n}', os.O_CREAT)); n += 1\n"
     ending = await ground.run([PYTHON, "-I", "-S", "-c", code], memory=32 * MIB, cap_ms=15_000)
     return "" if ending.outcome != Outcome.DONE else "it made as many as it liked"
+
+
+async def disk_bomb(ground: Ground) -> str:
+    """Fills the disk with one file."""
+    return await _let_off(ground, "cat /dev/zero > x")
+
+
+async def disk_bomb_of_many_files(ground: Ground) -> str:
+    """Fills the disk with many files, deep down."""
+    return await _let_off(ground, "while mkdir d && cd d; do head -c 4000000 /dev/zero > x; done")
+
+
+async def disk_bomb_without_a_name(ground: Ground) -> str:
+    """Fills the disk with a file that was removed and is still open."""
+    return await _let_off(ground, "exec 5> x; rm x; cat /dev/zero >&5")
+
+
+async def disk_bomb_in_artifacts(ground: Ground) -> str:
+    """Fills the disk where what it leaves would be stored, and leaves nothing."""
+    return await _let_off(ground, "cd $HEADWAY_ARTIFACTS; exec 5> x; rm x; cat /dev/zero >&5")
+
+
+async def disk_bomb_at_once(ground: Ground) -> str:
+    """Reserves a disk without writing to it, faster than anybody can look."""
+    code = (
+        "import os\nfile = os.open('x', os.O_RDWR | os.O_CREAT)\n"
+        "try: os.posix_fallocate(file, 0, 1 << 24)\nexcept OSError: pass\n"
+        "import ctypes\nc = ctypes.CDLL(None, use_errno=True)\nc.fallocate(file, 1, 0, ctypes.c_long(1 << 33))\n"
+        "print(os.fstat(file).st_blocks * 512)\n"
+    )
+    ending = await ground.run([PYTHON, "-I", "-S", "-c", code])
+    got = int(ground.logs.get(ending.task, b"0") or b"0")
+    return f"it got {got} bytes" if got > 32 * MIB else ""
+
+
+async def inode_bomb_on_disk(ground: Ground) -> str:
+    """Makes files without end in its workspace."""
+    code = "import os\nn = 0\nwhile True:\n    os.close(os.open(f'{n}', os.O_CREAT)); n += 1\n"
+    ending = await ground.run([PYTHON, "-I", "-S", "-c", code], disk=MIB)
+    return _unless_stopped(ending)
+
+
+async def _let_off(ground: Ground, line: str) -> str:
+    return _unless_stopped(await ground.run(["/bin/sh", "-c", line], disk=_BOMB_BYTES))
+
+
+def _unless_stopped(ending: Ending) -> str:
+    return "" if ending.code == "disk_exceeded" else f"it ended with {ending.code or 'success'}: {ending.message}"
 
 
 async def descriptor_bomb(ground: Ground) -> str:
@@ -270,7 +319,9 @@ def _owner(pid: str) -> int:
 
 
 _JUDGED_OUTSIDE: tuple[Try, ...] = (
-    fork_bomb, memory_bomb, memory_bomb_in_files, memory_bomb_in_the_page_cache, inode_bomb_in_memory, descriptor_bomb,
+    fork_bomb, memory_bomb, memory_bomb_in_files, memory_bomb_in_the_page_cache, inode_bomb_in_memory, disk_bomb,
+    disk_bomb_of_many_files, disk_bomb_without_a_name, disk_bomb_in_artifacts, disk_bomb_at_once,
+    inode_bomb_on_disk, descriptor_bomb,
     cpu_spin, deaf_to_sigterm, daemon, output_without_newline, invalid_text, terminal_escapes, forged_result_markers,
     forged_faults_of_the_node, a_link_for_a_result, a_pipe_for_a_result, options_in_its_environment,
     a_directory_that_nobody_may_enter,

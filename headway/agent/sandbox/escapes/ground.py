@@ -36,7 +36,7 @@ from headway.wire import Assignment, Ended, Ending, Key, Logs, Outcome
 PYTHON = "/usr/bin/python3"
 PROGRAM = Path(__file__).with_name("program.py")
 ATTEMPTS_MAX = 3
-ROOM = {"cpu": 64_000, "memory": 1 << 50, "pids": 1 << 30}
+ROOM = {"cpu": 64_000, "memory": 1 << 50, "disk": 1 << 50, "pids": 1 << 30}
 """More than is asked for at once: the attacks do little, and wait for nobody."""
 _IPC_CREAT, _IPC_RMID = 0o1000, 0
 _WITHOUT_A_NAME = {"clone3": 435, "io_uring_setup": 425}
