@@ -109,6 +109,26 @@ def test_who_has_forked_before_it_is_in_its_group_has_its_children_moved_in(tmp_
     groups.close()
 
 
+def test_who_was_forked_while_its_parent_was_moved_is_moved_into_what_it_missed(tmp_path: Path):
+    needs("memory")
+    groups = Groups.of(tmp_path)
+    held = groups.take({"cpu": 100})
+    assert held is not None
+    if len(held.group.joins) < 2:
+        pytest.skip("one hierarchy has everything here")
+    pid = os.posix_spawn("/bin/sh", ["sh", "-c", "sleep 64.5 & wait"], {"PATH": os.environ["PATH"]}, setsid=True)
+    while not (children := children_of(pid)):
+        assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+    Path(held.group.joins[0]).write_text(str(children[0]))
+    groups.join(held, pid)
+    assert [set(map(int, Path(path).read_text().split())) for path in held.group.joins] == [{pid, *children}] * len(
+        held.group.joins
+    )
+    groups.give(held)
+    assert _reaped(pid)
+    groups.close()
+
+
 def test_only_who_was_made_last_has_forked_nobody(tmp_path: Path):
     said = tmp_path / "loadavg"
     said.write_text("0.50 0.40 0.30 2/345 4711\n")

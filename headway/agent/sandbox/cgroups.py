@@ -106,6 +106,11 @@ class Group:
                 found |= {int(word) for word in read(path).split()}
         return sorted(found - {0})
 
+    def whole(self) -> set[int]:
+        """Every process that was moved in, or forked by one that had been, in all hierarchies: `add` moves into one
+        after the other, and what is forked meanwhile is in those that came first. Who is in the last one is in all."""
+        return {int(word) for word in read(self.joins[-1]).split()}
+
     # ── stop, go on, end ────────────────────────────────────────────────────────────────────────────────────
 
     @property

@@ -153,7 +153,7 @@ class Groups:
     def _gather(self, held: Held, pid: int) -> None:
         """The descendants of a process, as far as they are not in: what a process of the group forks is in it."""
         if children := children_of(pid):
-            inside = set(held.group.pids())
+            inside = held.group.whole()
             for child in children:
                 if child not in inside:
                     self._add(held, child)
