@@ -35,7 +35,7 @@ YEAR_MIN = 2026  # an earlier clock is a dead battery: every start_by would be w
 FAST_CLOCKS = frozenset({"tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"})
 CONTROLLERS = ("cpu", "memory", "pids")
 _WITHOUT = "images run without one, by bubblewrap"
-_NO_LIMITS = "tasks are not held to their cpu and memory"
+_NO_LIMITS = "tasks are not held to their cpu, memory and processes, and paused ones stand by SIGSTOP"
 
 
 class State(StrEnum):
@@ -286,9 +286,12 @@ def check_cgroups(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/s
             "cgroups",
             State.DEGRADED,
             f"{kind}, but {', '.join(closed)} cannot be written; {_NO_LIMITS}",
-            "Run the agent where it may write there: as root, or with a delegated group.",
+            "Run the agent where it may write there: as root, or with a delegated group (systemd: Delegate=yes).",
         )
-    return Finding("cgroups", State.OK, f"{kind}, writable: tasks are held to their cpu, memory and processes")
+    has_freezer = kind != "v1" or (root / "freezer").is_dir()
+    stand = "the kernel's freezer" if has_freezer else "SIGSTOP"
+    meaning = f"{kind}, writable: tasks are held to their cpu, memory and processes; paused ones stand by {stand}"
+    return Finding("cgroups", State.OK, meaning)
 
 
 def check_containers(environ: Mapping[str, str], root: Path = Path("/")) -> Finding:

@@ -208,7 +208,9 @@ class Sandbox:
         """What it cannot do here as well as elsewhere, and why."""
         found: dict[str, str] = {}
         if self._identities is None:
-            found["users"] = "the agent is not root: sandboxed tasks run as its own user, parted by namespaces"
+            found["users"] = (
+                "the agent is not root: sandboxed tasks run as its own user, parted by namespaces, and in no warm slots"
+            )
         if not self._airlocks:
             found["airlock"] = f"it is made for {airlock.MACHINE}: here, no Landlock and no bound on open files"
         elif self._landlock < airlock.LANDLOCK_LEAST:
