@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
+from typing import cast
 
 from headway.core.task import Submission
 from headway.dev import demo_app
@@ -43,10 +44,13 @@ def a_script() -> None:
     client = demo_app.app.client
     began = time.perf_counter()
     digest = client.upload(SCRIPT).digest
-    record = client.submit(Submission(name="demo-script", script=digest, script_path="demo.sh"))
+    is_trusted = not any("sandboxed" in cast("list[str]", node["profiles"]) for node in client.nodes())
+    profile = "trusted" if is_trusted else None
+    record = client.submit(Submission(name="demo-script", script=digest, script_path="demo.sh", profile=profile))
     record = client.finished(record.id, WAIT_SECONDS)
     took, said = milliseconds(began), first_line(client, record.id)
-    say(f"  a shell script      {record.status} in {took}   it said: {said}")
+    where = ", trusted: without a sandbox" if is_trusted else ""
+    say(f"  a shell script      {record.status} in {took}{where}   it said: {said}")
 
 
 def a_function() -> None:

@@ -16,13 +16,13 @@ class KeyRefused(Exception):
     """The server answers, and does not know the key."""
 
 
-async def node_is_ready(host: str, port: int, key: str, node: str, *, functions: bool) -> bool:
-    """Whether the node is connected and, if asked, offers functions."""
+async def ready_node(host: str, port: int, key: str, node: str, *, functions: bool) -> dict[str, object] | None:
+    """The node, when it is connected and, if asked, offers functions."""
     listed = cast("dict[str, object]", await get_json(host, port, key, "/v1/nodes") or {})
     for said in cast("list[dict[str, object]]", listed.get("items") or []):
         if said.get("name") == node and said.get("connected", True):
-            return not functions or said.get("functions") != []
-    return False
+            return said if not functions or said.get("functions") != [] else None
+    return None
 
 
 async def get_json(host: str, port: int, key: str, path: str) -> object:

@@ -14,12 +14,12 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from headway.dev import files
 from headway.dev.app_check import why_not_imported
 from headway.dev.process import BoundedLog, GaveUp, Supervised, never_failing
-from headway.dev.readiness import KeyRefused, node_is_ready
+from headway.dev.readiness import KeyRefused, ready_node
 from headway.dev.terminal import when_closed
 from headway.sdk.discovery import default_data_dir
 from headway.store.data_dir import Held
@@ -102,7 +102,7 @@ class Supervisor:
                     await asyncio.sleep(0.01)
                 self._server.worked = True
                 self._agent.release({"HEADWAY_URL": self.url, "HEADWAY_KEY": self._keys.node})
-                while not await self._node_is_ready():  # noqa: ASYNC110
+                while (node := await self._ready_node()) is None:  # noqa: ASYNC110
                     await asyncio.sleep(0.03)
                 self._agent.worked = True
         except TimeoutError:
@@ -114,6 +114,9 @@ class Supervisor:
         files.write_exports(self._exports, self.url, self._keys.client)
         if self._settings.data != default_data_dir():  # there the command line looks by itself
             self._say(f"in another shell: . {shlex.quote(str(self._exports))}")
+        if why := cast("dict[str, str]", node.get("degraded") or {}).get("sandboxed"):
+            self._say(f"no sandbox here: {why}")
+            self._say("so commands and scripts wait, unless you trust them: headway run --profile trusted")
         when_ready()
         if self._settings.demo:
             await self._show_demo()
@@ -139,10 +142,10 @@ class Supervisor:
             if process.returncode is None:
                 process.kill()
 
-    async def _node_is_ready(self) -> bool:
+    async def _ready_node(self) -> dict[str, object] | None:
         said, key = self._settings, self._keys.client
         host = _shown(said.host).strip("[]")
-        return await node_is_ready(host, said.port, key, NODE, functions=said.app is not None)
+        return await ready_node(host, said.port, key, NODE, functions=said.app is not None)
 
     async def _keep_database(self) -> None:
         """Sees to a database and gives its address to the server."""

@@ -52,6 +52,10 @@ class NodeView(msgspec.Struct, frozen=True):
     capacity: msgspec.Raw
     labels: msgspec.Raw
     functions: msgspec.Raw
+    profiles: msgspec.Raw
+    """How closed in it can run tasks."""
+    degraded: msgspec.Raw
+    """What it cannot do, or not as well as others, each with the reason."""
 
 
 class NodeEventView(msgspec.Struct, frozen=True):
@@ -168,6 +172,8 @@ def _view(row: Row) -> NodeView:
         capacity=msgspec.Raw(row["capacity"].encode()),
         labels=msgspec.Raw(row["labels"].encode()),
         functions=msgspec.Raw(row["functions"].encode()),
+        profiles=msgspec.Raw(row["profiles"].encode()),
+        degraded=msgspec.Raw(row["degraded"].encode()),
     )
 
 

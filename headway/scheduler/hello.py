@@ -44,4 +44,6 @@ async def join(cluster: ClusterStore, hello: Hello) -> int:
         json.dumps(hello.functions),
         NODE_LEASE_SECONDS,
         hello.home,
+        json.dumps(hello.profiles),
+        json.dumps(hello.degraded),
     )

@@ -67,12 +67,14 @@ class ClusterStore:
         return None if row is None else NodeRow(*row)
 
     async def join_node(
-        self, name: str, incarnation: str, capacity: str, labels: str, functions: str, lease_seconds: float, home: str
-    ) -> int:
+        self, name: str, incarnation: str, capacity: str, labels: str, functions: str, lease_seconds: float, home: str,
+        profiles: str = "[]", degraded: str = "{}",
+    ) -> int:  # fmt: skip
         """Begins a node's session; answers its number."""
         row = await self._database.fetchrow(
-            _SQL["join_node"], self._pool, name, incarnation, capacity, labels, functions, lease_seconds, home
-        )
+            _SQL["join_node"], self._pool, name, incarnation, capacity, labels, functions, lease_seconds, home,
+            profiles, degraded,
+        )  # fmt: skip
         assert row is not None
         return row["node"]
 

@@ -24,7 +24,7 @@ import pytest
 from headway import cli
 from headway.dev import files, process
 from headway.dev.process import BoundedLog, GaveUp, Supervised
-from headway.dev.readiness import node_is_ready
+from headway.dev.readiness import ready_node
 from headway.store.data_dir import Held, lock_data_dir
 
 PATIENCE = 20.0
@@ -202,7 +202,7 @@ def test_a_free_port_is_found_and_a_taken_one_refused():
 
 async def test_a_server_that_does_not_answer_is_not_ready():
     port = files.free_port("127.0.0.1", 0)
-    assert not await node_is_ready("127.0.0.1", port, "hw_x", "local", functions=False)
+    assert not await ready_node("127.0.0.1", port, "hw_x", "local", functions=False)
 
 
 def test_a_second_dev_names_the_first(tmp_path: Path, capfd: pytest.CaptureFixture[str]):

@@ -98,6 +98,29 @@ def test_a_terminal_that_closes_stops_it_under_a_leader_that_tells_nobody(tmp_pa
                 os.killpg(leader.pid, signal.SIGTERM)
 
 
+def test_the_demo_runs_where_there_is_no_sandbox_and_says_what_is_not_there(tmp_path: Path):
+    words = [sys.executable, "-m", "headway.cli", "dev", "--demo", "--data", str(tmp_path / "data"), "--port", "0"]
+    environ = {**os.environ, "HEADWAY_BWRAP": "/nowhere/bwrap"}
+    with subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as dev:
+        assert dev.stdout is not None and dev.stderr is not None
+        try:
+            shown = ""
+            while "Ctrl-C" not in shown:
+                line = dev.stdout.readline()
+                assert line
+                shown += line
+            ready = json.loads((tmp_path / "data" / "ready.json").read_text())
+            with headway.Client(ready["url"], ready["key"]) as client:
+                (node,) = client.nodes()
+        finally:
+            dev.terminate()
+        said = dev.stderr.read()
+    assert "no sandbox here: /nowhere/bwrap does not run here" in said and "--profile trusted" in said
+    assert re.search("a shell script +done in .* trusted: without a sandbox +it said: task", shown)
+    assert re.search("a Python function +done", shown) and "results right" in shown
+    assert node["profiles"] == ["trusted"] and "/nowhere/bwrap" in str(node["degraded"])
+
+
 def test_a_start_with_keys_that_were_revoked_says_so_and_how_to_go_on(tmp_path: Path):
     keys, words = tmp_path / "data" / "keys.json", [sys.executable, "-m", "headway.cli"]
     with headway_dev(tmp_path / "data") as dev:

@@ -58,12 +58,13 @@ select issuer, pool from issuer
 
 -- name: join_node
 -- A node's session begins. `other` tells that the row belonged to another start of the agent.
-insert into node as n (pool, node, name, incarnation, capacity, labels, functions, home, connected, lease_until, seen_at)
-values ($1, (select coalesce(max(node), 0) + 1 from node where pool = $1), $2, $3, $4, $5, $6, $8, true,
+insert into node as n (pool, node, name, incarnation, capacity, labels, functions, home, profiles, degraded, connected,
+                       lease_until, seen_at)
+values ($1, (select coalesce(max(node), 0) + 1 from node where pool = $1), $2, $3, $4, $5, $6, $8, $9, $10, true,
         clock_now() + $7 * interval '1 second', clock_now())
 on conflict (pool, name) do update
-set incarnation = $3, capacity = $4, labels = $5, functions = $6, home = $8, connected = true,
-    lease_until = clock_now() + $7 * interval '1 second', seen_at = clock_now()
+set incarnation = $3, capacity = $4, labels = $5, functions = $6, home = $8, profiles = $9, degraded = $10,
+    connected = true, lease_until = clock_now() + $7 * interval '1 second', seen_at = clock_now()
 returning node
 
 -- name: find_node

@@ -64,8 +64,8 @@ from node where pool = $1 and (cordoned_by is not null or quarantined_until is n
 
 -- name: nodes
 -- All nodes by name, or one ($2), with how much each owns.
-select n.node, n.name, n.capacity, n.labels, n.functions, n.connected, n.seen_at, n.cordoned_by, n.draining, n.drain_until,
-       n.quarantined_until, n.why,
+select n.node, n.name, n.capacity, n.labels, n.functions, n.profiles, n.degraded, n.connected, n.seen_at, n.cordoned_by,
+       n.draining, n.drain_until, n.quarantined_until, n.why,
        (select count(*) from queue q where q.pool = $1 and q.state >= 2 and q.node = n.node) as owned
 from node n where n.pool = $1 and ($2::text is null or n.name = $2) order by n.name
 
