@@ -43,7 +43,7 @@ class NodeView(msgspec.Struct, frozen=True):
     connected: bool
     seen_at: datetime
     owned: int
-    """How many attempts it has."""
+    """How many attempts it has: to an administrator's key of all tenants, to others of their own."""
     cordoned_by: str | None
     drain_until: datetime | None
     quarantined_until: datetime | None
@@ -102,13 +102,14 @@ class NodesApi:
 
     async def list(self, request: Request) -> Response:
         """Lists the nodes by name."""
-        await self._authenticator.caller(request.headers.get("authorization"), role="client")
-        return _json({"items": [_view(row) for row in await self._nodes.all()], "next_cursor": None})
+        caller = await self._authenticator.caller(request.headers.get("authorization"), role="client")
+        rows = await self._nodes.all(seen_by=_tenant_seen(caller))
+        return _json({"items": [_view(row) for row in rows], "next_cursor": None})
 
     async def show(self, request: Request) -> Response:
         """Shows a node."""
-        await self._authenticator.caller(request.headers.get("authorization"), role="client")
-        return await self._answer(_name(request))
+        caller = await self._authenticator.caller(request.headers.get("authorization"), role="client")
+        return await self._answer(_name(request), _tenant_seen(caller))
 
     async def cordon(self, request: Request) -> Response:
         """Keeps tasks from a node; what runs there goes on."""
@@ -149,13 +150,18 @@ class NodesApi:
         if not await steered:
             raise _none(name)
         self._keeper.look_after_nodes()
-        return await self._answer(name)
+        return await self._answer(name, None)
 
-    async def _answer(self, name: str) -> Response:
-        rows = await self._nodes.all(name)
+    async def _answer(self, name: str, seen_by: int | None) -> Response:
+        rows = await self._nodes.all(name, seen_by=seen_by)
         if not rows:
             raise _none(name)
         return _json(_view(rows[0]))
+
+
+def _tenant_seen(caller: Caller) -> int | None:
+    """Whose attempts are counted for a caller; None: everybody's."""
+    return None if caller.role == "admin" else caller.tenant
 
 
 def _view(row: Row) -> NodeView:
@@ -179,7 +185,7 @@ def _view(row: Row) -> NodeView:
 
 def _status(row: Row) -> str:
     if row["draining"]:
-        return "draining" if row["owned"] else "drained"
+        return "draining" if row["is_busy"] else "drained"
     if row["cordoned_by"] is not None:
         return "cordoned"
     if row["quarantined_until"] is not None:

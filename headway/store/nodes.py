@@ -63,9 +63,9 @@ class NodeStore:
         rows = await self._database.fetch(_SQL["closed"], self._pool)
         return {row["node"]: Closed(bool(row["must_leave"]), row["is_quarantined"]) for row in rows}
 
-    async def all(self, name: str | None = None) -> list[Row]:
-        """All nodes by name, or the one of a name."""
-        return await self._database.fetch(_SQL["nodes"], self._pool, name)
+    async def all(self, name: str | None = None, *, seen_by: int | None) -> list[Row]:
+        """All nodes by name, or the one of a name; with how many attempts of a tenant each has, or of everybody."""
+        return await self._database.fetch(_SQL["nodes"], self._pool, name, seen_by)
 
     async def events(self, place: Place, *, name: str | None, most: int) -> list[NodeEventRow]:
         """What happened to nodes, or to one, behind a place, oldest first."""

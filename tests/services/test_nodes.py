@@ -69,6 +69,21 @@ async def test_a_cordoned_node_takes_no_more_and_what_runs_there_goes_on(serving
         assert await told(serving, "n1", 2) == ["cordoned", "uncordoned"]
 
 
+async def test_a_tenant_is_told_of_its_own_attempts_on_a_node_and_of_nobody_elses(serving: Serving):
+    (await serving.http.post("/v1/tenants", json={"name": "acme"})).raise_for_status()
+    theirs = (await serving.http.post("/v1/keys", json={"tenant": "acme"})).json()["key"]
+    acme = {"Authorization": f"Bearer {theirs}"}
+    async with an_agent(serving) as agent:
+        await agent.greet()
+        await running(serving, agent)
+        assert (await node(serving, "n1"))["owned"] == 1
+        (listed,) = (await serving.http.get("/v1/nodes", headers=acme)).json()["items"]
+        shown = (await serving.http.get("/v1/nodes/n1", headers=acme)).json()
+        assert (listed["owned"], shown["owned"]) == (0, 0)
+        await node(serving, "n1", "drain")
+        assert (await serving.http.get("/v1/nodes/n1", headers=acme)).json()["status"] == "draining"
+
+
 async def test_a_cordon_outlives_the_agent_and_the_leader(database_url: str, tmp_path: Path):
     async with a_server(database_url, tmp_path) as serving, an_agent(serving) as agent:
         await agent.greet()

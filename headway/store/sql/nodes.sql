@@ -63,10 +63,12 @@ select node, draining and drain_until <= clock_now() as must_leave, quarantined_
 from node where pool = $1 and (cordoned_by is not null or quarantined_until is not null)
 
 -- name: nodes
--- All nodes by name, or one ($2), with how much each owns.
+-- All nodes by name, or one ($2), with whether each has attempts, and how many of a tenant's ($3), or of all.
 select n.node, n.name, n.capacity, n.labels, n.functions, n.profiles, n.degraded, n.connected, n.seen_at, n.cordoned_by,
        n.draining, n.drain_until, n.quarantined_until, n.why,
-       (select count(*) from queue q where q.pool = $1 and q.state >= 2 and q.node = n.node) as owned
+       exists (select from queue q where q.pool = $1 and q.state >= 2 and q.node = n.node) as is_busy,
+       (select count(*) from queue q where q.pool = $1 and q.state >= 2 and q.node = n.node
+        and ($3::int is null or q.tenant = $3)) as owned
 from node n where n.pool = $1 and ($2::text is null or n.name = $2) order by n.name
 
 -- name: events
