@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import time
 import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -35,6 +36,8 @@ class Dev(NamedTuple):
     url: str
     key: str
     node_key: str
+    ready_seconds: float
+    """From the command to its ready file."""
 
     @property
     def client_env(self) -> dict[str, str]:
@@ -82,13 +85,14 @@ def dev(directory: Path, tally: Tally, *, functions: bool) -> Generator[Dev]:
     words += ["--app", APP, "--workers", str(WORKERS)] if functions else []
     log = directory / "dev.log"
     env = environment(**{VARIABLE: str(tally.path), "HOME": str(directory)})
+    began = time.monotonic()
     with running(words, log, env) as process:
-        until("headway dev is ready", lambda: ready.exists() or process.poll() is not None, READY_SECONDS, 0.05)
+        at = until("headway dev is ready", lambda: ready.exists() or process.poll() is not None, READY_SECONDS)
         if not ready.exists():
             raise Unmeasurable(f"headway dev ended: {last_words(log.read_text())}")
         said = json.loads(ready.read_text())
         node_key = json.loads((data / "keys.json").read_text())["node"]
-        started = Dev(process, data, said["url"], said["key"], node_key)
+        started = Dev(process, data, said["url"], said["key"], node_key, at - began)
         asyncio.run(_insist_on_durability(data))
         yield started
 

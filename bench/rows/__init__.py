@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from bench.contest import Row
-from bench.rows import backlog, brain, bulk, drain, follow, idle, latency, policy, processes, single
+from bench.rows import backlog, brain, bulk, drain, follow, idle, latency, policy, processes, single, start
 from bench.stage import Stage
 
 ROWS: Mapping[str, Callable[[Stage], Row]] = {
@@ -22,4 +22,5 @@ ROWS: Mapping[str, Callable[[Stage], Row]] = {
     "follow": follow.row,
     "backlog": backlog.row,
     "idle": idle.row,
+    "start": start.row,
 }
