@@ -63,9 +63,7 @@ def test_a_log_is_read_from_any_byte_on(dev: Dev):
 
 
 def test_events_say_where_to_go_on_and_when_it_is_over(dev: Dev):
-    task = shell(
-        dev, "printf 'one\\n\\377'; exit $((HEADWAY_ATTEMPT < 2))", retry={"max_attempts": 2, "initial": 0}
-    )
+    task = shell(dev, "printf 'one\\n\\377'; exit $((HEADWAY_ATTEMPT < 2))", retry={"max_attempts": 2, "initial": 0})
     where, follow = f"/v1/tasks/{task}/logs", {"follow": 1, "attempt": 1}
     dev.result(task)
     *told, end = events(dev.http.get(where, params={"follow": 1}, headers={**EVENTS, "Last-Event-ID": "1-0"}))
