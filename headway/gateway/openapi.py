@@ -125,9 +125,12 @@ def _operation(operation: Operation) -> _Doc:
 
 def _responses(operation: Operation) -> _Doc:
     good: _Doc = {"description": operation.summary}
+    content: _Doc = {media: {"schema": {"type": "string"}} for media in operation.media}
     if operation.answer is not None:
-        good["content"] = {"application/json": {"schema": _answer(operation.answer)}}
-    responses: _Doc = {str(operation.status): good}
+        content["application/json"] = {"schema": _answer(operation.answer)}
+    if content:
+        good["content"] = content
+    responses: _Doc = {str(status): good for status in (operation.status, *operation.also)}
     problem = {"application/problem+json": {"schema": _ref("ProblemDocument")}}
     codes = (
         (*operation.problems, "unauthorized", "forbidden", "unavailable") if operation.secured else operation.problems

@@ -7,6 +7,7 @@ import msgspec
 from headway.files.signing import PARAMETERS
 
 _BODY = ("malformed_json", "invalid", "too_large", "unsupported_media_type")
+BYTES, EVENTS, TEXT = "application/octet-stream", "text/event-stream", "text/plain"
 LISTED = ("status", "name", "tag", "limit", "cursor")
 
 
@@ -23,6 +24,10 @@ class Operation(msgspec.Struct, frozen=True):
     query: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     secured: bool = True
+    also: tuple[int, ...] = ()
+    """Other statuses of a good answer."""
+    media: tuple[str, ...] = ()
+    """As what it comes when not as JSON."""
 
 
 _ACCOUNTS = [
@@ -243,6 +248,7 @@ OPERATIONS = [
         "The log of an attempt, from a byte on; as a stream of events for who accepts one",
         query=("attempt", "offset", "follow"),
         problems=("not_found", "invalid"),
+        media=(BYTES, EVENTS),
     ),
     Operation(
         "GET",
@@ -253,6 +259,7 @@ OPERATIONS = [
         "Task",
         query=("wait",),
         problems=("not_found", "invalid"),
+        also=(202,),
     ),
     Operation(
         "PATCH",
@@ -284,6 +291,7 @@ OPERATIONS = [
         "list:Event",
         query=("cursor", "task", "kind", "limit", "wait"),
         problems=("invalid", "not_found"),
+        media=(EVENTS,),
     ),
     Operation(
         "PUT",
@@ -303,6 +311,8 @@ OPERATIONS = [
         "Content by its digest, or the `Range` of it; HEAD asks whether it is there",
         query=PARAMETERS,
         problems=("not_found", "invalid", "bad_range"),
+        also=(206,),
+        media=(BYTES,),
     ),
     Operation(
         "GET",
@@ -321,6 +331,8 @@ OPERATIONS = [
         "One file that an attempt left, or the `Range` of it",
         query=("attempt",),
         problems=("not_found", "invalid", "bad_range"),
+        also=(206,),
+        media=(BYTES,),
     ),
     Operation(
         "GET",
@@ -329,6 +341,8 @@ OPERATIONS = [
         "All that an attempt left, as a tar archive",
         query=("attempt",),
         problems=("not_found", "invalid", "bad_range"),
+        also=(206,),
+        media=(BYTES,),
     ),
     Operation("GET", "/v1/nodes", "listNodes", "Lists the nodes by name", 200, "list:Node"),
     Operation("GET", "/v1/nodes/{name}", "getNode", "Shows a node", 200, "Node", problems=("not_found",)),
@@ -376,8 +390,8 @@ OPERATIONS = [
 ]
 
 OPEN_OPERATIONS = [
-    Operation("GET", "/livez", "isAlive", "Whether the process answers", secured=False),
-    Operation("GET", "/readyz", "isReady", "Whether it accepts work", secured=False),
-    Operation("GET", "/metrics", "metrics", "Prometheus metrics", secured=False),
-    Operation("GET", "/openapi.json", "describe", "This document", secured=False),
+    Operation("GET", "/livez", "isAlive", "Whether the process answers", secured=False, media=(TEXT,)),
+    Operation("GET", "/readyz", "isReady", "Whether it accepts work", secured=False, also=(503,), media=(TEXT,)),
+    Operation("GET", "/metrics", "metrics", "Prometheus metrics", secured=False, media=(TEXT,)),
+    Operation("GET", "/openapi.json", "describe", "This document", 200, "object", secured=False),
 ]

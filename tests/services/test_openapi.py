@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Any
 
@@ -182,3 +183,29 @@ async def test_no_endpoint_overlooks_a_parameter_it_does_not_know(serving: Servi
     answer = await serving.http.post(f"/v1/tasks/{task}:cancel", params={"force": "1"})
     assert answer.status_code == 422
     assert (await serving.http.get(f"/v1/tasks/{task}")).json()["status"] != "cancelled"
+
+
+async def test_every_good_answer_is_one_that_the_document_knows(serving: Serving):
+    """Also where it is none of a single kind: on its way, a part, bytes, events, text."""
+    document = (await serving.http.get("/openapi.json")).json()
+    task = await serving.submitted()
+    content = b"some content"
+    digest = "sha256:" + hashlib.sha256(content).hexdigest()
+    blob = f"/v1/blobs/{digest}"
+    assert (await serving.http.put(blob, content=content)).status_code == 201
+    calls: list[tuple[str, str, dict[str, str], int]] = [
+        ("/v1/tasks/{id}/result", f"/v1/tasks/{task}/result", {}, 202),
+        ("/v1/tasks/{id}/logs", f"/v1/tasks/{task}/logs", {}, 200),
+        ("/v1/tasks/{id}/logs", f"/v1/tasks/{task}/logs", {"Accept": "text/event-stream"}, 200),
+        ("/v1/blobs/{digest}", blob, {}, 200),
+        ("/v1/blobs/{digest}", blob, {"Range": "bytes=1-3"}, 206),
+        ("/livez", "/livez", {}, 200),
+        ("/readyz", "/readyz", {}, 200),
+        ("/metrics", "/metrics", {}, 200),
+        ("/openapi.json", "/openapi.json", {}, 200),
+    ]
+    for path, url, headers, status in calls:
+        answer = await serving.http.get(url, headers=headers)
+        assert answer.status_code == status, (url, answer.text)
+        media = answer.headers["content-type"].partition(";")[0]
+        assert media in document["paths"][path]["get"]["responses"][str(status)]["content"], (path, status, media)
