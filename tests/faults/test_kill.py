@@ -46,6 +46,7 @@ class Load:
         self._notes = notes
         self.promised: list[str] = []
         self.refused = 0
+        self._promise = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._submit_for_ever)
 
@@ -56,6 +57,11 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(60)
+
+    def next_promise(self) -> None:
+        """Returns the moment that something is promised."""
+        self._promise.clear()
+        assert self._promise.wait(60)
 
     def _submit_for_ever(self) -> None:
         headers = {"Authorization": f"Bearer {self._dev.key}"}
@@ -72,6 +78,7 @@ class Load:
                     self.refused += 1
                     continue
                 self.promised += [item["id"] for item in answer.json()["items"] if "id" in item]
+                self._promise.set()
                 self._stop.wait(0.05)
 
     def _item(self, number: int) -> dict[str, object]:
@@ -92,17 +99,19 @@ def test_no_acknowledged_task_is_lost_and_none_runs_twice_at_once(dev: Dev, vict
         for _ in range(3):
             before = len(load.promised)
             until(lambda before=before: len(load.promised) >= before + 2 * BATCH, 60)
-            kill_one(dev, VICTIMS[victim])
+            kill_one(dev, VICTIMS[victim], load)
     assert len(load.promised) >= 6 * BATCH
     until(lambda: answers(dev), 30)
     assert_all_done(dev, load.promised)
     assert_never_twice_at_once(notes, load.promised)
 
 
-def kill_one(dev: Dev, word: str) -> None:
-    """kill -9, as soon as there is one to kill; returns when another is there instead."""
+def kill_one(dev: Dev, word: str, load: Load) -> None:
+    """kill -9 upon a promise, before what should have come before it can be made up for; returns when another is there
+    instead."""
     until(lambda: bool(dev.pids(word)), 30)
     there = dev.pids(word)
+    load.next_promise()
     os.kill(there[0], signal.SIGKILL)
     until(lambda: bool(set(dev.pids(word)) - set(there)), 30)
 

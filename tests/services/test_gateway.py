@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
+import asyncpg
 import httpx2
 import pytest
 
@@ -190,6 +191,29 @@ async def test_parallel_submissions_are_all_durable_under_distinct_ids(serving: 
     answers = await asyncio.gather(*(serving.http.post("/v1/tasks", json=TRUE) for _ in range(60)))
     assert len({answer.json()["id"] for answer in answers}) == 60
     assert await tasks_there(serving) == 60
+
+
+async def test_nothing_is_answered_before_it_is_committed(serving: Serving, database_url: str):
+    """The commit waits for a lock that we hold; so does the answer."""
+    holder, looker = await asyncpg.connect(database_url), await asyncpg.connect(database_url)
+    try:
+        async with holder.transaction():
+            await holder.execute("lock table queue in exclusive mode")
+            submitting = [
+                asyncio.create_task(serving.http.post("/v1/tasks", json=TRUE)),
+                asyncio.create_task(serving.http.post("/v1/tasks:batch", json=[TRUE, TRUE])),
+            ]
+            blocked = "select count(*) from pg_stat_activity where datname = current_database()"
+            while not await looker.fetchval(f"{blocked} and wait_event_type = 'Lock' and query like '%insert into%'"):
+                assert not any(one.done() for one in submitting)
+            done, _ = await asyncio.wait(submitting, timeout=0.2)
+            assert not done
+        answers = await asyncio.gather(*submitting)
+        assert [answer.status_code for answer in answers] == [201, 200]
+        assert await looker.fetchval("select count(*) from task") == 3
+    finally:
+        await holder.close()
+        await looker.close()
 
 
 async def test_unknown_ids_and_paths_are_not_found(serving: Serving):
