@@ -21,6 +21,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from headway.core.profiles import HOSTILE, SANDBOXED
 from headway.sdk.discovery import default_data_dir, from_dev
 from headway.store.data_dir import holder_of
 from headway.store.postgres_binaries import Binaries, find_binaries
@@ -62,12 +63,16 @@ class Finding(msgspec.Struct, frozen=True):
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--data", type=click.Path(path_type=Path), help="The directory `headway dev` is to keep its data in.")
 @click.option("--sandbox", is_flag=True, help="Attack the sandbox of this machine from inside, and say what held.")
-def command(output: str, data: Path | None, sandbox: bool) -> None:
+@click.option(
+    "--profile", type=click.Choice([SANDBOXED, HOSTILE]), default=SANDBOXED, show_default=True,
+    help="With --sandbox: which walls are attacked.",
+)  # fmt: skip
+def command(output: str, data: Path | None, sandbox: bool, profile: str) -> None:
     """Say what this machine can and cannot do for Headway."""
     if sandbox:
         from headway.cli.escapes import attack_sandbox
 
-        sys.exit(attack_sandbox(output))
+        sys.exit(attack_sandbox(output, profile))
     findings = examine(os.environ, data or default_data_dir(os.environ) or Path.cwd())
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(findings)).decode())

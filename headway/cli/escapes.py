@@ -22,11 +22,11 @@ class Verdict(msgspec.Struct, frozen=True):
     """What gave way."""
 
 
-def attack_sandbox(form: str) -> int:
+def attack_sandbox(form: str, profile: str) -> int:
     """Prints each attack with its verdict; 1 when one was not withstood, or could not be tried."""
     said = _say if form == "table" else _say_nothing
     try:
-        verdicts = asyncio.run(_verdicts(said))
+        verdicts = asyncio.run(_verdicts(said, profile))
     except NoGround as none:
         raise trouble.Stopped(f"nothing can be tried: {none}", trouble.ERROR) from None
     broken = [verdict for verdict in verdicts if verdict.verdict == "broken"]
@@ -39,9 +39,9 @@ def attack_sandbox(form: str) -> int:
     return 1 if held < len(verdicts) else 0
 
 
-async def _verdicts(said: Callable[[Verdict], None]) -> list[Verdict]:
+async def _verdicts(said: Callable[[Verdict], None], profile: str) -> list[Verdict]:
     found: list[Verdict] = []
-    async with a_ground() as ground:
+    async with a_ground(profile) as ground:
         without = ground.groups.degraded.keys() & {"memory", "pids", "cpu"}
 
         def judged(attack: Attack, why: str) -> None:

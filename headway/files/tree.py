@@ -7,6 +7,7 @@ device is waited for. What is not taken is listed with its reason.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import stat
@@ -93,6 +94,28 @@ def opened(root: int, path: str, flags: int) -> int:
         return os.open(name, flags, dir_fd=held)
     finally:
         os.close(held)
+
+
+def entered(path: str, within: int | None, *, to_change: bool = False) -> int:
+    """Opens a directory, also one that its owner, who is our own user, has shut: then it is open from now on. -1 when
+    it is none or gone."""
+    try:
+        fd = os.open(path, DIRECTORY, dir_fd=within)
+        if not to_change or os.geteuid() == 0 or os.fstat(fd).st_mode & stat.S_IRWXU == stat.S_IRWXU:
+            return fd
+        os.close(fd)
+    except PermissionError:
+        pass
+    except OSError:
+        return -1
+    with contextlib.suppress(OSError):
+        shut = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=within)
+        try:
+            os.chmod(f"/proc/self/fd/{shut}", 0o700)
+            return os.open(path, DIRECTORY, dir_fd=within)
+        finally:
+            os.close(shut)
+    return -1
 
 
 def leads_outside(path: str, target: str) -> bool:

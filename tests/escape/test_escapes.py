@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from headway.agent.sandbox.escapes import program
 from headway.agent.sandbox.escapes.catalogue import Attack, attacks, try_all
-from headway.agent.sandbox.escapes.ground import a_ground
+from headway.agent.sandbox.escapes.ground import PYTHON, a_ground
+from headway.core.profiles import CONTAINER
 from headway.wire import Outcome
+from tests.services.image_making import a_directory, a_file, a_layer, a_layout, a_link, a_root
 
 
 @pytest.mark.parametrize("fresh", [False, True], ids=["warm", "fresh"])
-async def test_no_attack_gets_out(fresh: bool):
+async def test_no_attack_gets_out(fresh: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("headway.agent.runners.disk.FILES_MIN", 1000)  # making ten thousand takes its time
     broken: dict[str, str] = {}
     tried: list[str] = []
     async with a_ground() as ground:
@@ -33,6 +39,43 @@ async def test_no_attack_gets_out(fresh: bool):
     assert all("not tried: there is no limit of" in why for why in broken.values())
     assert sorted(tried) == sorted(attack.name for attack in attacks())
     assert len(bombs) == 6 and len(set(tried)) >= 70
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An image in which the attacks run: this machine's Python, as far as they need it, and some programs."""
+    place = tmp_path_factory.mktemp("shelf")
+    names = ("sh", "cat", "ls", "id", "head", "tr", "sleep", "setsid", "env", "mkdir", "rm", "rmdir", "touch", "chmod",
+             "ln", "mv", "mkfifo", "mknod", "readlink", "true", "python3")  # fmt: skip
+    library = Path(os.path.realpath(PYTHON).replace("/bin/", "/lib/"))
+    modules = [one for one in library.rglob("*") if one.is_file() and one.suffix in (".py", ".so")]
+    kept = ("encodings", "collections", "ctypes", "importlib", "json", "re", "lib-dynload", library.name)
+    entries = [a_file(str(one).lstrip("/"), one.read_bytes()) for one in modules if one.parent.name in kept]
+    ffi = [a_file(str(one).lstrip("/"), one.read_bytes()) for one in Path("/usr/lib").rglob("libffi.so.*")]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", "/usr/bin:/bin")
+        root = [*a_root(*names), a_directory("var"), a_link("var/tmp", "/tmp"), *entries, *ffi]
+        a_layout(place / "attackers", a_layer(*root), run={"User": "app"}, zipped=False)
+    return place
+
+
+async def test_no_attack_gets_out_of_a_container(shelf: Path, monkeypatch: pytest.MonkeyPatch):
+    """The same walls around another root: bombs and neighbours are tried in sandboxes."""
+    monkeypatch.setattr("headway.agent.runners.disk.FILES_MIN", 1000)
+    broken: dict[str, str] = {}
+    tried: set[str] = set()
+    async with a_ground(CONTAINER, shelf, "attackers") as ground, asyncio.TaskGroup() as group:
+
+        async def one(attack: Attack) -> None:
+            tried.add(attack.name)
+            if why := await attack.why_broken(ground):
+                broken[attack.name] = why
+
+        for attack in attacks(CONTAINER):
+            if not attack.needs_groups and not attack.is_timed:
+                group.create_task(one(attack))
+    assert broken == {}
+    assert len(tried) >= 70
 
 
 FACTS = {

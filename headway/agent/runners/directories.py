@@ -8,12 +8,12 @@ directory or to it changes its time of change, so where that is as it was, nobod
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import shutil
 import stat
 import time
 from pathlib import Path
+
+from headway.files.removing import remove
 
 POOL_MAX = 256
 WORK, ARTIFACTS = "work", "artifacts"
@@ -29,7 +29,7 @@ class Directories:
     """The working directories under `root`; what an earlier agent left there is removed first."""
 
     def __init__(self, root: Path, mode: int = 0o700) -> None:
-        shutil.rmtree(root, ignore_errors=True)
+        remove(root)
         root.mkdir(parents=True)
         root.chmod(mode)
         self._root = root
@@ -85,18 +85,6 @@ class Directories:
 def artifacts_of(directory: str) -> str:
     """Where the attempt that works in a directory leaves what is to be kept."""
     return f"{os.path.dirname(directory)}/{ARTIFACTS}"
-
-
-def remove(path: str) -> None:
-    """Removes a directory with all there is in it; also, where the agent is not root, what its owner shut."""
-    shutil.rmtree(path, ignore_errors=True)
-    with contextlib.suppress(FileNotFoundError):
-        os.chmod(path, 0o700)
-        for directory, names, _ in os.walk(path):
-            for name in names:
-                if not os.path.islink(f"{directory}/{name}"):
-                    os.chmod(f"{directory}/{name}", 0o700)
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _sight(path: str) -> Sight | None:

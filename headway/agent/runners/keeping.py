@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from headway.agent.runners.leaving import WRITES_NONE, Leaving
 from headway.agent.transfer import TransferFault
 from headway.core.checkpoints import CheckpointRule
 from headway.files.packing import Changed
+from headway.files.removing import remove
 from headway.files.unpacking import Unsafe
 from headway.wire import Assignment, Ending, Key, Outcome
 
@@ -60,7 +60,7 @@ class Keeping:
         clock: Callable[[], float],
         report: Callable[[list[Ending], float], None],
     ) -> None:
-        shutil.rmtree(root, ignore_errors=True)
+        remove(root)
         root.mkdir(parents=True, mode=0o700)
         self.root = str(root)
         self._blobs = blobs
@@ -156,4 +156,4 @@ class Keeping:
         self._leaving.ended(key)
         if (busy := self._busy.pop(key, None)) is not None:
             busy.cancel()
-        asyncio.get_running_loop().run_in_executor(None, shutil.rmtree, writer.directory, True)
+        asyncio.get_running_loop().run_in_executor(None, remove, writer.directory)

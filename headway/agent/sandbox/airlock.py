@@ -63,9 +63,14 @@ def program(landlock: int, *, has_root: bool) -> bytes:
     return _executable([*_tidied(), *(_domain(landlock, has_root=has_root) if landlock >= LANDLOCK_LEAST else ())])
 
 
-def _tidied() -> list[_Call]:
+def open_files_max() -> int:
+    """How many files a task may have open: no more than the agent could."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    files = OPEN_FILES_MAX if most == resource.RLIM_INFINITY else min(most, OPEN_FILES_MAX)
+    return OPEN_FILES_MAX if most == resource.RLIM_INFINITY else min(most, OPEN_FILES_MAX)
+
+
+def _tidied() -> list[_Call]:
+    files = open_files_max()
     return [
         _Call(_CLOSE_RANGE, (3, _ALL, 0)),
         _Call(_PRLIMIT, (0, resource.RLIMIT_NOFILE, struct.pack("=QQ", files, files), 0)),

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from headway.agent.sandbox import view
+from headway.agent.sandbox.airlock import open_files_max
 from headway.agent.sandbox.identities import FIRST_USER
 from headway.agent.sandbox.sandboxed import SHM_BYTES, TMP_BYTES
 
@@ -55,6 +56,7 @@ def config(vessel: Vessel) -> bytes:
                 "env": [f"{name}={value}" for name, value in vessel.environ.items()],
                 "cwd": vessel.directory,
                 "noNewPrivileges": True,
+                "rlimits": [{"type": "RLIMIT_NOFILE", "soft": open_files_max(), "hard": open_files_max()}],
                 "capabilities": {name: [] for name in _SETS},
             },
             "mounts": [

@@ -19,6 +19,7 @@ from headway.agent.runners.spawn import DEFAULT_PATH
 from headway.agent.sandbox import bubblewrap, view
 from headway.agent.sandbox.namespaces import INSIDE
 from headway.agent.sandbox.sandboxed import NAMESPACES, ROOT_BYTES, SHM_BYTES, TMP_BYTES, Cell, Sandbox, View
+from headway.files.removing import remove
 
 LACKS = "is not in the image; name one that has it, or another program"
 
@@ -86,10 +87,7 @@ class Containers:
 
     def _remove(self, name: str) -> None:
         place = self._layers / name
-        for closed in (place / "work" / "work", place / "work"):
-            if closed.is_dir():
-                closed.chmod(0o700)
-        shutil.rmtree(place, ignore_errors=True)
+        remove(place)
 
     def _view(
         self, root: Path, cell: Cell, name: str, open_directories: list[str], user: tuple[int, int], directory: str,

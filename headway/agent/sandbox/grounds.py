@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import stat
 from pathlib import Path
+
+from headway.files.removing import remove
 
 ELSEWHERE = Path("/var/lib/headway/sandboxes")
 NOTE = "data-directory"
@@ -25,7 +26,7 @@ def room_of(data_dir: Path) -> str:
 def grounds(data_dir: Path, elsewhere: Path = ELSEWHERE) -> Path:
     """The directory for the sandboxes of the agent that owns this data directory, empty. Raises OSError."""
     place = _placed(data_dir.resolve(), "sandboxes", elsewhere)
-    shutil.rmtree(place, ignore_errors=True)
+    remove(place)
     return _made(place, data_dir)
 
 
@@ -65,4 +66,4 @@ def _clear_away(elsewhere: Path) -> None:
         except OSError:
             continue
         if not owner.exists():
-            shutil.rmtree(place, ignore_errors=True)
+            remove(place)

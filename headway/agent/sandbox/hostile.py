@@ -171,6 +171,7 @@ class Hostile:
             (self._skeleton / name.lstrip("/")).mkdir(mode=0o755, parents=True, exist_ok=True)
         for name, target in linked.items():
             (self._skeleton / name.lstrip("/")).symlink_to(target)
+        (self._skeleton / "var/tmp").symlink_to("/tmp")
         for directory in (self._skeleton, *(path for path in self._skeleton.rglob("*") if not path.is_symlink())):
             directory.chmod(0o755)
 

@@ -29,6 +29,7 @@ from headway.agent.sandbox.groups import children_of
 from headway.agent.sandbox.identities import Identities, Identity, NoIdentities
 from headway.agent.sandbox.namespaces import INSIDE
 from headway.agent.sandbox.syscalls import ARCHITECTURES
+from headway.files.removing import remove
 from headway.wire import Outcome
 
 SCRIPT = "/run/headway/script"
@@ -427,7 +428,7 @@ class Sandbox:
         """Gives everything back."""
         if self._identities is not None:
             self._identities.close()
-        shutil.rmtree(self.place, ignore_errors=True)
+        remove(self.place)
 
 
 def _spoken(environ: dict[str, str], mark: dict[str, str]) -> bytes:

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from headway.files.tree import DIRECTORY
+from headway.files.tree import entered
 
 DEPTH_MAX = 256
 """Directories within directories: one descriptor is held for each while they are looked through."""
@@ -46,7 +46,7 @@ class Space:
 
     def add_folder(self, path: str) -> None:
         """Everything below a path. Raises TooDeep."""
-        fd = _opened(path, None)
+        fd = entered(path, None)
         if fd < 0:
             return
         self.devices.add(os.fstat(fd).st_dev)
@@ -71,7 +71,7 @@ class Space:
                 if not names[-1]:
                     names.pop()
                     os.close(held.pop())
-                elif (below := _opened(names[-1].pop(), held[-1])) >= 0:
+                elif (below := entered(names[-1].pop(), held[-1])) >= 0:
                     held.append(below)
                     if len(held) > DEPTH_MAX:
                         raise TooDeep
@@ -102,24 +102,6 @@ class Space:
             self._known.add(identity)
         self.size += found.st_blocks * BLOCK_BYTES
         self.files += 1
-
-
-def _opened(path: str, within: int | None) -> int:
-    """A directory, also one that its owner, who is the agent's user, has shut; -1 when it is none or gone."""
-    try:
-        return os.open(path, DIRECTORY, dir_fd=within)
-    except PermissionError:
-        pass
-    except OSError:
-        return -1
-    with contextlib.suppress(OSError):
-        shut = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=within)
-        try:
-            os.chmod(f"/proc/self/fd/{shut}", 0o700)
-            return os.open(path, DIRECTORY, dir_fd=within)
-        finally:
-            os.close(shut)
-    return -1
 
 
 def _overlays(pid: int) -> set[int]:

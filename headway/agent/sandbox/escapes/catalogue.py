@@ -14,6 +14,9 @@ from pathlib import Path
 
 from headway.agent.sandbox.escapes import program
 from headway.agent.sandbox.escapes.ground import PYTHON, Ground
+from headway.agent.sandbox.escapes.luggage import LUGGAGE
+from headway.core.profiles import CONTAINER, HOSTILE, SANDBOXED
+from headway.files import removing
 from headway.wire import Ending, Outcome
 
 MIB = 1024 * 1024
@@ -25,6 +28,23 @@ _BOMB_PIDS = 64
 _BOMB_BYTES = 48 * MIB
 _NEIGHBOUR_SECONDS = 15.0
 """How long a program may take to start beside a bomb; alone it takes some milliseconds, on a busy machine more."""
+
+ELSEWHERE: dict[str, frozenset[str]] = {
+    CONTAINER: frozenset({
+        # The root is the image's, and its tasks may change it: what they see there and write to is a copy of their own.
+        # Its setuid bits say nothing to who can have no new privileges.
+        "homes", "write the system", "setuid programs",
+    }),
+    HOSTILE: frozenset({
+        # There they reach gVisor's own kernel, which has its own answer, and not the node's.
+        "environment of the first process", "homes", "kill everybody", "trace", "setuid programs", "capabilities",
+        "user namespace", "other namespaces", "enter a namespace", "files by handle", "unsized places", "netlink",
+        "type into a terminal", "io uring", "perf", "calls of another machine", "predictable addresses",
+        # Its programs take some twenty threads and its time is its own: judged by what only bubblewrap promises.
+        "fork bomb", "cpu spin", "a pipe for a result", "a bundle with setuid programs",
+    }),
+}  # fmt: skip
+"""By profile, what is no attack there, because it does not get as far as the node."""
 
 Try = Callable[[Ground], Awaitable[str]]
 
@@ -56,19 +76,23 @@ async def try_all(ground: Ground, found: Callable[[Attack, str], None]) -> None:
             found(attack, await attack.why_broken(ground))
 
     async with asyncio.TaskGroup() as group:
-        for attack in attacks():
+        for attack in attacks(ground.profile):
             if not attack.is_timed:
                 group.create_task(one(attack))
-    for attack in attacks():
+    for attack in attacks(ground.profile):
         if attack.is_timed:  # by itself
             await one(attack)
 
 
-def attacks() -> Iterator[Attack]:
-    """All of them."""
+def attacks(profile: str = SANDBOXED) -> Iterator[Attack]:
+    """All that a profile is to withstand."""
+    return (one for one in _all() if one.name not in ELSEWHERE.get(profile, ()))
+
+
+def _all() -> Iterator[Attack]:
     for one in program.ATTACKS:
         yield Attack(_spoken(one.__name__), "", _from_inside(one.__name__))
-    for attempt in _JUDGED_OUTSIDE:
+    for attempt in (*_JUDGED_OUTSIDE, *LUGGAGE):
         what = (attempt.__doc__ or "").splitlines()[0]
         yield Attack(_spoken(attempt.__name__), what, attempt, attempt in _HELD_BY_GROUPS, attempt is cpu_spin)
 
@@ -167,7 +191,7 @@ async def disk_bomb_at_once(ground: Ground) -> str:
 async def inode_bomb_on_disk(ground: Ground) -> str:
     """Makes files without end in its workspace."""
     code = "import os\nn = 0\nwhile True:\n    os.close(os.open(f'{n}', os.O_CREAT)); n += 1\n"
-    ending = await ground.run([PYTHON, "-I", "-S", "-c", code], disk=MIB)
+    ending = await ground.run([PYTHON, "-I", "-S", "-c", code], disk=MIB, cpu=2000)
     return _unless_stopped(ending)
 
 
@@ -301,13 +325,33 @@ async def a_directory_that_nobody_may_enter(ground: Ground) -> str:
     ending = await ground.run(["/bin/sh", "-c", "mkdir a; touch a/b; chmod 0 a .; readlink /proc/self/cwd; exit 0"])
     if ending.outcome != Outcome.DONE and ending.code != "output_invalid":
         return f"it ended with {ending.code}: {ending.message}"
+    return await _unless_removed(ground, "a")
+
+
+async def directories_without_end(ground: Ground) -> str:
+    """Makes directories within directories, deeper than a path is long: the node removes them all the same."""
+    code = "import os\nos.mkdir('deep'); os.chdir('deep')\nfor _ in range(3000):\n    os.mkdir('d'); os.chdir('d')\n"
+    ending = await ground.run([PYTHON, "-I", "-S", "-c", code], cpu=1000)
+    if ending.outcome != Outcome.DONE and ending.code != "disk_exceeded":
+        return f"it ended with {ending.code}: {ending.message}"
+    return await _unless_removed(ground, "deep")
+
+
+async def _unless_removed(ground: Ground, name: str) -> str:
     place = Path(ground.sandbox.place, "attempts")
     give_up = time.monotonic() + PATIENCE_SECONDS
-    while any(os.path.exists(one / "a") for one in place.iterdir()):
+    while any(os.path.lexists(one / "work" / name) or _is_being_removed(one) for one in place.iterdir()):
         if time.monotonic() > give_up:
             return "it is still there"
         await asyncio.sleep(0.05)
     return ""
+
+
+def _is_being_removed(place: Path) -> bool:
+    try:
+        return any(name.startswith(removing.NAME) for name in os.listdir(place))
+    except OSError:
+        return False
 
 
 def _owner(pid: str) -> int:
@@ -324,7 +368,7 @@ _JUDGED_OUTSIDE: tuple[Try, ...] = (
     inode_bomb_on_disk, descriptor_bomb,
     cpu_spin, deaf_to_sigterm, daemon, output_without_newline, invalid_text, terminal_escapes, forged_result_markers,
     forged_faults_of_the_node, a_link_for_a_result, a_pipe_for_a_result, options_in_its_environment,
-    a_directory_that_nobody_may_enter,
+    a_directory_that_nobody_may_enter, directories_without_end,
 )  # fmt: skip
 _HELD_BY_GROUPS: frozenset[Try] = frozenset(
     {cpu_spin, fork_bomb, memory_bomb, memory_bomb_in_files, memory_bomb_in_the_page_cache, inode_bomb_in_memory}

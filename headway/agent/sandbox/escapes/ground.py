@@ -8,10 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import hashlib
 import json
 import os
 import secrets
-import shutil
 import socket
 import tempfile
 from collections.abc import AsyncGenerator, Generator
@@ -21,17 +21,25 @@ from pathlib import Path
 
 import msgspec
 
+from headway import wire
 from headway.agent.agent import clock
 from headway.agent.blobs import Blobs
 from headway.agent.cache import Cache
 from headway.agent.executor import Executor, Offer
+from headway.agent.images.store import Images, ImageSettings
 from headway.agent.leftovers import mark
 from headway.agent.outbox import Outbox
 from headway.agent.runners.starting import Walls
 from headway.agent.sandbox import syscalls
+from headway.agent.sandbox.containers import Containers
+from headway.agent.sandbox.escapes.keeper import Keeper
+from headway.agent.sandbox.grounds import shelf
 from headway.agent.sandbox.groups import Groups
+from headway.agent.sandbox.hostile import Hostile
 from headway.agent.sandbox.sandboxed import SHM_BYTES, TMP_BYTES, Sandbox
-from headway.wire import Assignment, Ended, Ending, Key, Logs, Outcome
+from headway.core.profiles import CONTAINER, HOSTILE, SANDBOXED
+from headway.files.removing import remove
+from headway.wire import Assignment, Blob, Ended, Ending, Fetch, Granted, Key, Logs, Outcome
 
 PYTHON = "/usr/bin/python3"
 PROGRAM = Path(__file__).with_name("program.py")
@@ -56,31 +64,45 @@ class Ground:
     sandbox: Sandbox
     groups: Groups
     facts: dict[str, object]
+    place: Path
+    keeper: Keeper
+    profile: str = SANDBOXED
+    image: str | None = None
     is_fresh: bool = False
     """Whether each attack has a sandbox of its own, and no warm slot."""
     logs: dict[int, bytes] = field(default_factory=dict[int, bytes])
     _ended: dict[int, asyncio.Future[Ending]] = field(default_factory=dict[int, "asyncio.Future[Ending]"])
     _given: dict[int, Assignment] = field(default_factory=dict[int, Assignment])
+    _bundles: dict[str, bytes] = field(default_factory=dict[str, bytes])
     _number: int = 0
 
     async def run(
         self, argv: list[str], *, env: dict[str, str] | None = None, cap_ms: int = 20_000, grace_ms: int = 200,
-        **needs: int,
+        bundle: bytes | None = None, checkpoint: dict[str, str] | None = None, **needs: int,
     ) -> Ending:  # fmt: skip
         """Runs a command in a sandbox, to its end."""
-        number = self.start(argv, env=env, cap_ms=cap_ms, grace_ms=grace_ms, **needs)
+        number = self.start(
+            argv, env=env, cap_ms=cap_ms, grace_ms=grace_ms, bundle=bundle, checkpoint=checkpoint, **needs
+        )
         return await self.ending(number)
 
     def start(
         self, argv: list[str], *, env: dict[str, str] | None = None, cap_ms: int = 20_000, grace_ms: int = 200,
-        **needs: int,
+        bundle: bytes | None = None, checkpoint: dict[str, str] | None = None, **needs: int,
     ) -> int:  # fmt: skip
         """Begins a command in a sandbox."""
         self._number += 1
-        spec = msgspec.json.encode({"command": argv, "env": env or {}, "fresh": self.is_fresh}).decode()
+        terms: dict[str, object] = {"command": argv, "env": env or {}, "fresh": self.is_fresh, "image": self.image}
+        if bundle is not None:
+            digest = f"sha256:{hashlib.sha256(bundle).hexdigest()}"
+            self._bundles[digest] = bundle
+            terms["bundle"] = digest
+        if checkpoint is not None:
+            terms["checkpoint"] = checkpoint
+        spec = msgspec.json.encode(terms).decode()
         self._ended[self._number] = asyncio.get_running_loop().create_future()
         wanted = {"cpu": 100, "memory": 256 * 1024 * 1024} | needs
-        given = Assignment(1, self._number, 1, "command", wanted, cap_ms, grace_ms, spec, profile="sandboxed")
+        given = Assignment(1, self._number, 1, "command", wanted, cap_ms, grace_ms, spec, profile=self.profile)
         self._given[self._number] = given
         self.executor.dispatch([given])
         return self._number
@@ -99,7 +121,7 @@ class Ground:
 
     async def attack(self, name: str) -> Ending:
         """Tries one of the attacks of the program."""
-        facts = json.dumps(self.facts)
+        facts = json.dumps(self.facts | {"image": self.image})
         return await self.run([PYTHON, "-I", "-S", "-c", PROGRAM.read_text(), name, facts])
 
     def kill(self, number: int) -> None:
@@ -118,11 +140,20 @@ class Ground:
                     self.outbox.acknowledged(frame.sequence)
                     for ending in frame.endings:
                         self._ended[ending.task].set_result(ending)
+                elif isinstance(frame, Fetch):
+                    self.executor.blob(Blob(frame.tenant, frame.digest, self._bundles.get(frame.digest)))
+                elif isinstance(frame, wire.Offer):
+                    where = f"/{frame.digest}"
+                    said = (frame.tenant, frame.digest, frame.size, where, frame.task, frame.attempt)
+                    self.executor.blob(Granted("PUT", *said))
 
 
 @asynccontextmanager
-async def a_ground() -> AsyncGenerator[Ground]:
-    """A ground in a directory of its own; raises NoGround where there is no sandbox to be tried."""
+async def a_ground(
+    profile: str = SANDBOXED, shelf_of: Path | None = None, image: str | None = None
+) -> AsyncGenerator[Ground]:
+    """A ground in a directory of its own; raises NoGround where there is no such sandbox to be tried. For `container`,
+    an image that has Python, in a directory of images."""
     if not Path(PYTHON).exists():
         raise NoGround(f"the attacks are written in Python, and there is no {PYTHON} to be seen in a sandbox")
     place = Path(tempfile.mkdtemp(prefix="headway-escapes-"))
@@ -130,24 +161,35 @@ async def a_ground() -> AsyncGenerator[Ground]:
         sandbox = Sandbox.made(place)
         if isinstance(sandbox, str):
             raise NoGround(sandbox)
-        with contextlib.closing(sandbox), _bait(place) as bait:
-            async with _ground(place, sandbox, bait) as ground:
+        keeper = Keeper()
+        with contextlib.closing(sandbox), _bait(place) as bait, keeper.serving():
+            walls = _walls(profile, sandbox)
+            async with _ground(place, walls, bait, keeper, shelf_of) as ground:
+                ground.profile, ground.image = profile, image
                 yield ground
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        remove(place)
 
 
 @asynccontextmanager
-async def _ground(place: Path, sandbox: Sandbox, bait: dict[str, object]) -> AsyncGenerator[Ground]:
+async def _ground(
+    place: Path, walls: Walls, bait: dict[str, object], keeper: Keeper, shelf_of: Path | None
+) -> AsyncGenerator[Ground]:
+    sandbox = walls.sandbox
+    assert sandbox is not None, "there is no ground without"
     outbox, groups = Outbox(), Groups.of(place)
+    images = None
+    if shelf_of is not None:
+        images = Images(shelf(place), ImageSettings(directories=(shelf_of,)), clock)
     executor = Executor(
         Offer(kinds=frozenset({"command"}), capacity=ROOM, app=None, workers=0),
         data_dir=place,
         marker=mark(secrets.token_hex(8), secrets.token_hex(8)),
         outbox=outbox,
-        blobs=Blobs(Cache(place / "blobs"), "http://127.0.0.1:0", outbox),
+        blobs=Blobs(Cache(place / "blobs"), keeper.url, outbox),
         groups=groups,
-        walls=Walls(sandbox, None, None),
+        walls=walls,
+        images=images,
         clock=clock,
     )
     facts = bait | {
@@ -156,7 +198,7 @@ async def _ground(place: Path, sandbox: Sandbox, bait: dict[str, object]) -> Asy
         "tmpfs_max": max(TMP_BYTES, SHM_BYTES),
         "calls": _calls(),
     }
-    ground = Ground(executor, outbox, sandbox, groups, facts)
+    ground = Ground(executor, outbox, sandbox, groups, facts, place, keeper)
     hearing = asyncio.create_task(ground.hear())
     try:
         yield ground
@@ -164,6 +206,18 @@ async def _ground(place: Path, sandbox: Sandbox, bait: dict[str, object]) -> Asy
         await executor.stop()
         executor.close()
         hearing.cancel()
+        if images is not None:
+            await images.close()
+
+
+def _walls(profile: str, sandbox: Sandbox) -> Walls:
+    """What a profile is enforced by. Raises NoGround."""
+    containers = Containers.made(sandbox) if profile == CONTAINER else None
+    hostile = Hostile.made(sandbox) if profile == HOSTILE else None
+    for made in (containers, hostile):
+        if isinstance(made, str):
+            raise NoGround(made)
+    return Walls(sandbox, containers, hostile)  # pyright: ignore[reportArgumentType]
 
 
 @contextmanager

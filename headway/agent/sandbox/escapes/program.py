@@ -249,10 +249,11 @@ def setuid_programs(_: Facts) -> str | None:
     return None
 
 
-def capabilities(_: Facts) -> str | None:
+def capabilities(facts: Facts) -> str | None:
+    sets = ["CapEff", "CapPrm", "CapInh", "CapAmb"] + (["CapBnd"] if facts.get("image") is None else [])
     with open("/proc/self/status") as file:
-        facts = dict(line.split(":", 1) for line in file)
-    held = [name for name in ("CapEff", "CapPrm", "CapInh", "CapBnd", "CapAmb") if int(facts[name], 16)]
+        found = dict(line.split(":", 1) for line in file)
+    held = [name for name in sets if int(found[name], 16)]
     if held:
         return f"it holds {held}"
     header, wanted = struct.pack("=Ii", 0x20080522, 0), struct.pack("=6I", *[0xFFFFFFFF] * 6)
