@@ -10,10 +10,14 @@ in a twentieth of a second. Space cannot be reserved faster than it is written, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+
+import structlog
 
 from headway.agent.runners.attempt import Attempt
 from headway.agent.runners.directories import artifacts_of
@@ -32,7 +36,11 @@ AGAIN_SECONDS = 5.0
 """How long an attempt is believed to be as it was although nothing went."""
 SHARE, SHARE_MAX = 20, 4
 """One part in so many of a thread is spent on looking through what is large; at most, while disk is going."""
-THREADS_MAX = 2
+THREADS_MAX = 8
+"""Looked through at once: what is large keeps nobody waiting."""
+CLOSE_SECONDS = 1.0
+
+_log = structlog.get_logger("headway.agent.disk")
 
 
 def allowed(needs: Vector) -> tuple[int, int]:
@@ -55,7 +63,10 @@ class _Known:
 
 
 class Disk:
-    """Looks after the attempts that `running` answers; `exceeded` is told which has too much, and what."""
+    """Looks after the attempts that `running` answers; `exceeded` is told which has too much, and what.
+
+    In threads of its own: while a disk is busy with a bomb, the agent's loop may have to wait for it, and what ends the
+    bomb must not."""
 
     def __init__(
         self,
@@ -72,26 +83,38 @@ class Disk:
         self._exceeded = exceeded
         self._clock = clock
         self._loop = asyncio.get_running_loop()
+        self._looking: threading.Thread | None = None
         self._threads = ThreadPoolExecutor(THREADS_MAX, "headway-disk")
+        self._has_work = threading.Event()
+        self._is_over = threading.Event()
         self._known: dict[Key, _Known] = {}
-        self._judging: set[asyncio.Future[None]] = set()
         self._free = (0, 0)
-        self._free = self._measure()
         self._gone = (0.0, 0.0)
-        self._look_at: asyncio.TimerHandle | None = None
+        self.releasing = threading.Lock()
+        """Whoever takes an attempt's group away holds it: then nobody else's is killed for what it took."""
 
     def watch(self) -> None:
         """Something runs."""
-        if self._look_at is None:
-            self._look_at = self._loop.call_later(LOOK_SECONDS, self._look)
+        if self._looking is None:
+            self._free = self._measure()
+            self._looking = threading.Thread(target=self._look_on, name="headway-disk-look", daemon=True)
+            self._looking.start()
+        self._has_work.set()
 
     def close(self) -> None:
         """Nothing runs any more."""
-        if self._look_at is not None:
-            self._look_at.cancel()
-        for judging in self._judging:
-            judging.cancel()
+        self._is_over.set()
+        self._has_work.set()
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._looking is not None:
+            self._looking.join(CLOSE_SECONDS)
+
+    def _look_on(self) -> None:
+        while not self._is_over.is_set():
+            if not self._look():
+                self._has_work.clear()
+                self._has_work.wait()
+            self._is_over.wait(LOOK_SECONDS)
 
     def _measure(self) -> tuple[int, int]:
         """Bytes and inodes free where attempts work."""
@@ -101,22 +124,20 @@ class Disk:
             return self._free
         return sum(one.f_bfree * one.f_frsize for one in seen), sum(one.f_ffree for one in seen)
 
-    def _look(self) -> None:
-        self._look_at = None
+    def _look(self) -> bool:
+        """Looks once; False when nothing runs."""
         free = self._measure()
         size, files = (max(0, before - now) for before, now in zip(self._free, free, strict=True))
         self._free, self._gone = free, (self._gone[0] + size, self._gone[1] + files)
-        running = {attempt.key: attempt for attempt in self._running() if attempt.has_begun}
+        running = {attempt.key: attempt for attempt in list(self._running()) if attempt.has_begun}
         self._known = {key: self._known.get(key) or self._begun(attempt) for key, attempt in running.items()}
         now = self._clock()
         for key, known in self._known.items():
-            if self._is_due(known, now):
+            if self._is_due(known, now) and not self._is_over.is_set():
                 known.is_looked_at = True
-                judging = asyncio.ensure_future(self._judge(running[key], known))
-                self._judging.add(judging)
-                judging.add_done_callback(self._judging.discard)
-        if running:
-            self.watch()
+                with contextlib.suppress(RuntimeError):  # it is being closed
+                    self._threads.submit(self._judge, running[key], known)
+        return bool(running)
 
     def _begun(self, attempt: Attempt) -> _Known:
         return _Known(allowed(attempt.assignment.needs), self._gone, self._clock() + AGAIN_SECONDS)
@@ -127,27 +148,37 @@ class Disk:
         went = (now - before for before, now in zip(known.gone, self._gone, strict=True))
         return now >= known.again_at or any(2 * gone >= left for gone, left in zip(went, known.left, strict=True))
 
-    async def _judge(self, attempt: Attempt, known: _Known) -> None:
+    def _judge(self, attempt: Attempt, known: _Known) -> None:
         began = self._clock()
         size, files = allowed(attempt.assignment.needs)
         space, gone = Space(size, files), self._gone
-        places = [attempt.directory, artifacts_of(attempt.directory), *attempt.layers]
+        wrong = ""
         try:
-            await self._loop.run_in_executor(self._threads, self._look_through, space, places, attempt)
-            wrong = _too_much(space) if space.is_too_much else ""
+            for place in (attempt.directory, artifacts_of(attempt.directory), *attempt.layers):
+                space.add_folder(place)
+            space.add_removed(self._processes(attempt))
         except TooDeep:
             wrong = f"killed: directories in its workspace are nested deeper than {DEPTH_MAX}; nest them less"
+        except OSError as error:  # what is left of it is looked at the next time
+            _log.warning("an attempt could not be looked through", task=attempt.assignment.task, why=str(error))
+        if space.is_too_much:
+            wrong = _too_much(space)
+        if wrong:
+            self._stop(attempt, wrong)
         took = self._clock() - began
         known.left, known.gone = (size - space.size, files - space.files), gone
         known.again_at, known.not_before = began + max(AGAIN_SECONDS, SHARE * took), began + SHARE_MAX * took
         known.is_looked_at = False
-        if wrong:
-            self._exceeded(attempt, wrong)
 
-    def _look_through(self, space: Space, places: list[str], attempt: Attempt) -> None:
-        for place in places:
-            space.add_folder(place)
-        space.add_removed(self._processes(attempt))
+    def _stop(self, attempt: Attempt, wrong: str) -> None:
+        """What can be killed at once is; the loop sees to the rest."""
+        with self.releasing:
+            group = attempt.group
+            if group is not None and attempt.stop is None:
+                attempt.excess = wrong
+                group.kill()
+        with contextlib.suppress(RuntimeError):  # it was closed
+            self._loop.call_soon_threadsafe(self._exceeded, attempt, wrong)
 
 
 def _too_much(space: Space) -> str:

@@ -419,7 +419,8 @@ class ProcessRunner:
 
     def _give_group(self, attempt: Attempt) -> Usage | None:
         """Kills what is left of an attempt, in whatever session it hid, and says what all of it used."""
-        held, attempt.held = attempt.held, None
+        with self._disk.releasing:
+            held, attempt.held = attempt.held, None
         return None if held is None else self._groups.give(held)
 
     def _end(self, attempt: Attempt, ending: Ending) -> None:

@@ -4,6 +4,7 @@ that are not what they seem. The node handles both with its own rights, so each 
 
 from __future__ import annotations
 
+import glob
 import io
 import tarfile
 from pathlib import Path
@@ -127,8 +128,8 @@ def _archive(*members: tarfile.TarInfo, packed: bool = False) -> bytes:
 async def _unpacked(ground: Ground, *members: tarfile.TarInfo) -> str:
     """What the node did with an archive that it must refuse."""
     ending = await ground.run(["/bin/true"], bundle=_archive(*members))
-    found = [path for steps in range(_STEPS) for path in ground.place.glob("*/" * steps + OUT)]
-    found += [path for place in ("/", "/tmp", "/var", "/var/tmp") if (path := Path(place, OUT)).exists()]
+    found = [one for steps in range(_STEPS) for one in glob.glob("*/" * steps + OUT, root_dir=ground.place)]
+    found += [place for place in ("/", "/tmp", "/var", "/var/tmp") if Path(place, OUT).exists()]
     if found:
         return f"{found[0]} is there"
     return "" if ending.code == "bundle_invalid" else f"it ended with {ending.code or 'success'}"
