@@ -23,6 +23,7 @@ from tests.services.agent_leader import FakeLeader, a_leader, an_assignment, key
 from tests.services.image_making import a_directory, a_file, a_layer, a_layout, a_link, a_root
 
 PROGRAMS = ("sh", "cat", "ls", "id", "touch", "mkdir", "rm", "env", "sleep", "stat", "mv")
+MORE = "while :; do sleep 0.01; cat /bin/sh /bin/sh /bin/sh /bin/sh"
 SAYS_USER = "id -u; id -g; pwd; echo $HOME $USER"
 
 
@@ -128,7 +129,7 @@ async def test_a_task_may_change_its_root_and_no_other_sees_it(leader: FakeLeade
     assert [path for place in places for name in ("new", "x") for path in place.rglob(name)] == []
 
 
-@pytest.mark.parametrize("line", ["cat /dev/zero > /app/x", "exec 5> /x; rm /x; cat /dev/zero >&5"])
+@pytest.mark.parametrize("line", [f"{MORE} >> /app/x; done", f"exec 5> /x; rm /x; {MORE} >&5; done"])
 async def test_what_a_task_changes_in_its_root_counts_as_its_disk(
     leader: FakeLeader, line: str, monkeypatch: pytest.MonkeyPatch
 ):

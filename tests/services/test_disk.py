@@ -113,9 +113,9 @@ def assert_stopped_for_its_disk(ending: Ending) -> None:
 
 
 BOMBS = {
-    "one file": "cat /dev/zero > x",
-    "many files": "i=0; while :; do head -c 1000000 /dev/zero > $i; i=$((i + 1)); done",
-    "a removed file": "exec 5> x; rm x; cat /dev/zero >&5",
+    "one file": "while :; do head -c 1000000 /dev/zero >> x; sleep 0.01; done",
+    "many files": "i=0; while :; do head -c 1000000 /dev/zero > $i; sleep 0.01; i=$((i + 1)); done",
+    "a removed file": "exec 5> x; rm x; while :; do head -c 1000000 /dev/zero >&5; sleep 0.01; done",
 }
 
 
@@ -130,7 +130,7 @@ async def test_trusted_tasks_are_held_to_their_disk_as_well(leader: FakeLeader):
 
 async def test_who_makes_too_many_files_is_killed_and_told(leader: FakeLeader, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("headway.agent.runners.disk.FILES_MIN", 100)
-    task = sandboxed(small("i=0; while :; do : > $i; i=$((i + 1)); done", MIB))
+    task = sandboxed(small("i=0; while :; do : > $i; i=$((i + 1)); sleep 0.001; done", MIB))
     ending = await leader.run_one(task)
     assert ending.code == "disk_exceeded"
     assert ending.message.startswith("killed: it made more than the 128 files it may have on 1 MiB of disk;")

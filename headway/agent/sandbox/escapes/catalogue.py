@@ -26,6 +26,8 @@ SPIN_TRIES = 10
 LOOKS, LOOK_SECONDS = 100, 0.02
 _BOMB_PIDS = 64
 _BOMB_BYTES = 48 * MIB
+_MORE = "while sleep 0.02; head -c 2000000 /dev/zero"
+"""A hundred megabytes a second: more would keep the disk from everybody else before it is ended."""
 _NEIGHBOUR_SECONDS = 15.0
 """How long a program may take to start beside a bomb; alone it takes some milliseconds, on a busy machine more."""
 
@@ -157,22 +159,22 @@ async def inode_bomb_in_memory(ground: Ground) -> str:
 
 async def disk_bomb(ground: Ground) -> str:
     """Fills the disk with one file."""
-    return await _let_off(ground, "cat /dev/zero > x")
+    return await _let_off(ground, f"{_MORE} >> x; do :; done")
 
 
 async def disk_bomb_of_many_files(ground: Ground) -> str:
     """Fills the disk with many files, deep down."""
-    return await _let_off(ground, "while mkdir d && cd d; do head -c 4000000 /dev/zero > x; done")
+    return await _let_off(ground, "while mkdir d && cd d; do head -c 2000000 /dev/zero > x; sleep 0.02; done")
 
 
 async def disk_bomb_without_a_name(ground: Ground) -> str:
     """Fills the disk with a file that was removed and is still open."""
-    return await _let_off(ground, "exec 5> x; rm x; cat /dev/zero >&5")
+    return await _let_off(ground, f"exec 5> x; rm x; {_MORE} >&5; do :; done")
 
 
 async def disk_bomb_in_artifacts(ground: Ground) -> str:
     """Fills the disk where what it leaves would be stored, and leaves nothing."""
-    return await _let_off(ground, "cd $HEADWAY_ARTIFACTS; exec 5> x; rm x; cat /dev/zero >&5")
+    return await _let_off(ground, f"cd $HEADWAY_ARTIFACTS; exec 5> x; rm x; {_MORE} >&5; do :; done")
 
 
 async def disk_bomb_at_once(ground: Ground) -> str:
