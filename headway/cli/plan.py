@@ -36,6 +36,9 @@ def _wishes(command: Callable[..., Any]) -> Callable[..., Any]:
                 "--network/--no-network", default=None, help="Whether its tasks may have the node's network.",
             ),
             click.option(
+                "--fresh/--no-fresh", default=None, help="Whether each task has a sandbox in which nothing ever ran.",
+            ),
+            click.option(
                 "--admission", type=click.Choice(["warn", "refuse"]),
                 help="What becomes of a task that cannot start within its tolerance.",
             ),
@@ -95,6 +98,7 @@ def _said(
     resource_max: dict[str, str],
     profiles: str | None,
     network: bool | None,
+    fresh: bool | None,
     admission: str | None,
 ) -> Item:
     """What was said of a plan, laid over what there is."""
@@ -102,6 +106,7 @@ def _said(
         urgent_share=urgent_share,
         admission=admission,
         network=network,
+        fresh=fresh,
         profiles=[one.strip() for one in profiles.split(",") if one.strip() != "none"] if profiles else None,
         tiers=[one.strip() for one in tiers.split(",")] if tiers else None,
     )

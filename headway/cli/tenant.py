@@ -46,8 +46,13 @@ def show(client: Client, name: str, form: str | None) -> None:
 @click.argument("name")
 @click.option("--plan", help="What it may do from now on.")
 @click.option("--pause/--resume", "paused", default=None, help="Whether its tasks wait, or may start.")
+@click.option("--fresh/--no-fresh", default=None, help="Whether each task has a sandbox in which nothing ever ran.")
 @options.output_option
 @options.client_options
-def change(client: Client, name: str, plan: str | None, paused: bool | None, form: str | None) -> None:
+def change(
+    client: Client, name: str, plan: str | None, paused: bool | None, fresh: bool | None, form: str | None
+) -> None:
     """Change a tenant; what is left out stays."""
-    output.print_item(client.change_tenant(name, **options.mentioned(plan=plan, paused=paused)), form or "name")
+    output.print_item(
+        client.change_tenant(name, **options.mentioned(plan=plan, paused=paused, fresh=fresh)), form or "name"
+    )

@@ -48,11 +48,12 @@ class TenantPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     plan: str | UnsetType = UNSET
     paused: bool | UnsetType = UNSET
+    fresh: bool | UnsetType = UNSET
 
     def change(self) -> TenantChange | list[Refused]:
         """What it changes, or everything that is wrong with it."""
         wrong = [] if self.plan is UNSET else _wrong_reference("plan", self.plan)
-        return wrong or TenantChange(plan=self.plan, paused=self.paused)
+        return wrong or TenantChange(plan=self.plan, paused=self.paused, fresh=self.fresh)
 
 
 class PlanPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -65,6 +66,7 @@ class PlanPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     admission: Admission | UnsetType = UNSET
     profiles: list[Profile] | UnsetType = UNSET
     network: bool | UnsetType = UNSET
+    fresh: bool | UnsetType = UNSET
 
     def change(self) -> PlanChange | list[Refused]:
         """What it changes, or everything that is wrong with it."""
@@ -84,6 +86,7 @@ class PlanPatch(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
             admission=self.admission,
             profiles=self.profiles if self.profiles is UNSET else sorted(set(self.profiles)),
             network=self.network,
+            fresh=self.fresh,
         )
 
 

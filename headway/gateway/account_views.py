@@ -19,6 +19,7 @@ class TenantView(msgspec.Struct, frozen=True):
     name: str
     plan: str
     paused: bool
+    fresh: bool
     created_at: datetime
     changed_at: datetime
 
@@ -33,6 +34,7 @@ class Limits(msgspec.Struct, frozen=True):
     admission: str
     profiles: list[str]
     network: bool
+    fresh: bool
 
 
 class PlanView(Limits, frozen=True, kw_only=True):
@@ -115,7 +117,7 @@ class MeView(msgspec.Struct, frozen=True):
 
 def tenant_view(tenant: Tenant) -> TenantView:
     """A tenant as the database has it."""
-    return TenantView(tenant.name, tenant.plan, tenant.paused, tenant.created_at, tenant.changed_at)
+    return TenantView(tenant.name, tenant.plan, tenant.paused, tenant.fresh, tenant.created_at, tenant.changed_at)
 
 
 def limits(plan: Plan) -> Limits:
@@ -123,7 +125,14 @@ def limits(plan: Plan) -> Limits:
     most = None if plan.resource_max is None else written(plan.resource_max)
     tiers = None if plan.tiers is None else list(plan.tiers)
     return Limits(
-        tiers, plan.urgent_share, written(plan.quota), most, plan.admission, list(plan.profiles), plan.network
+        tiers,
+        plan.urgent_share,
+        written(plan.quota),
+        most,
+        plan.admission,
+        list(plan.profiles),
+        plan.network,
+        plan.fresh,
     )
 
 

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import structlog
 
 from headway.core.lifecycle import State
@@ -105,6 +106,9 @@ class Admission:
     async def admit(self, caller: Caller, said: Sequence[Submission]) -> list[NewTask | Problem | list[Refused]]:
         """Each submission as a row to store, or what is wrong with it, or why it is too much now."""
         plan = await self._plan_of(caller.tenant)
+        assert self._policy is not None
+        if self._policy.wants_fresh(caller.tenant):
+            said = [one if one.function is not None else msgspec.structs.replace(one, fresh=True) for one in said]
         verdicts = _soon_enough([admit(one, self._tiers) for one in said], datetime.now(UTC) + AHEAD_MAX)
         verdicts = [permitted(plan, caller.role, verdict) for verdict in verdicts]
         if bounds_tasks(plan):

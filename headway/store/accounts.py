@@ -41,6 +41,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Which its tasks may ask for though their tier's is stricter."""
     network: bool
     """Whether its tasks may have the node's network in their sandboxes."""
+    fresh: bool
+    """Whether each of their tasks has a sandbox in which nothing ever ran."""
     created_at: datetime
     changed_at: datetime
 
@@ -52,6 +54,8 @@ class Tenant(msgspec.Struct, frozen=True):
     name: str
     plan: str
     paused: bool
+    fresh: bool
+    """As of a plan; one of the two is enough."""
     created_at: datetime
     changed_at: datetime
 
@@ -110,6 +114,7 @@ class TenantChange(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: str | UnsetType = UNSET
     paused: bool | UnsetType = UNSET
+    fresh: bool | UnsetType = UNSET
 
 
 class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,6 +127,7 @@ class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
     admission: Admission | UnsetType = UNSET
     profiles: list[Profile] | UnsetType = UNSET
     network: bool | UnsetType = UNSET
+    fresh: bool | UnsetType = UNSET
 
 
 class TierChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,6 +166,10 @@ class PolicyRows(msgspec.Struct, frozen=True):
     def plan_of(self, tenant: int) -> Plan:
         """The plan a tenant is on."""
         return self.plans[self.tenants[tenant].plan]
+
+    def wants_fresh(self, tenant: int) -> bool:
+        """Whether a tenant's tasks all have sandboxes in which nothing ever ran."""
+        return self.tenants[tenant].fresh or self.plan_of(tenant).fresh
 
 
 class AccountStore:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import asyncpg
 import httpx2
 import pytest
 
@@ -265,6 +267,32 @@ async def test_a_network_takes_an_administrator_or_a_plan_that_permits_it(town: 
     assert (await town.admin.patch("/v1/plans/linked", json={"network": True})).json()["network"] is True
     assert (await acme.post("/v1/tasks", json=networked)).status_code == 201
     assert paths(await acme.post("/v1/tasks", json={**networked, "profile": "hostile"})) == ["network"]
+
+
+async def test_a_plan_or_a_tenant_can_demand_fresh_sandboxes_for_all_its_tasks(town: Town, database_url: str):
+    await town.plan("clean")
+    acme = await town.tenant("acme", plan="clean")
+    call = {"function": "shop:charge"}
+
+    async def is_fresh(body: Mapping[str, object]) -> bool:
+        made = await acme.post("/v1/tasks", json=body)
+        assert made.status_code == 201, made.text
+        connection = await asyncpg.connect(database_url)
+        try:
+            spec = await connection.fetchval("select spec from task where id = $1", int(made.json()["id"]))
+        finally:
+            await connection.close()
+        return json.loads(spec).get("fresh", False)
+
+    assert (await town.admin.get("/v1/plans/clean")).json()["fresh"] is False
+    assert not await is_fresh(TRUE)
+    assert (await town.admin.patch("/v1/plans/clean", json={"fresh": True})).json()["fresh"] is True
+    assert (await acme.get("/v1/me")).json()["limits"]["fresh"] is True
+    assert await is_fresh(TRUE) and not await is_fresh(call), "a function has no sandbox"
+    await town.admin.patch("/v1/plans/clean", json={"fresh": False})
+    assert not await is_fresh(TRUE) and await is_fresh({**TRUE, "fresh": True})
+    assert (await town.admin.patch("/v1/tenants/acme", json={"fresh": True})).json()["fresh"] is True
+    assert await is_fresh(TRUE)
 
 
 @pytest.mark.parametrize("tmp", ["much", 0, "257Mi"])

@@ -31,15 +31,17 @@ select to_json(t) from tenant t where tenant = $1
 -- name: change_tenant
 -- What the JSON does not mention stays.
 update tenant as t
-set (plan, paused, changed_at) = (select n.plan, n.paused, clock_now() from json_populate_record(t, $2) as n)
+set (plan, paused, fresh, changed_at) = (
+    select n.plan, n.paused, n.fresh, clock_now() from json_populate_record(t, $2) as n)
 where t.name = $1
 returning to_json(t)
 
 -- name: create_plan
 -- What the JSON does not mention bounds nothing.
-insert into plan as p (name, tiers, urgent_share, quota, resource_max, admission, profiles, network)
+insert into plan as p (name, tiers, urgent_share, quota, resource_max, admission, profiles, network, fresh)
 select $1, n.tiers, coalesce(n.urgent_share, 0.25), coalesce(n.quota, '{}'), n.resource_max,
-       coalesce(n.admission, 'warn'), coalesce(n.profiles, '{}'), coalesce(n.network, false)
+       coalesce(n.admission, 'warn'), coalesce(n.profiles, '{}'), coalesce(n.network, false),
+       coalesce(n.fresh, false)
 from json_populate_record(null::plan, $2) as n
 on conflict do nothing
 returning to_json(p)
@@ -53,8 +55,8 @@ select to_json(p) from plan p where name = $1
 -- name: change_plan
 -- What the JSON does not mention stays.
 update plan as p
-set (tiers, urgent_share, quota, resource_max, admission, profiles, network, changed_at) = (
-    select n.tiers, n.urgent_share, n.quota, n.resource_max, n.admission, n.profiles, n.network, clock_now()
+set (tiers, urgent_share, quota, resource_max, admission, profiles, network, fresh, changed_at) = (
+    select n.tiers, n.urgent_share, n.quota, n.resource_max, n.admission, n.profiles, n.network, n.fresh, clock_now()
     from json_populate_record(p, $2) as n)
 where p.name = $1
 returning to_json(p)
