@@ -304,16 +304,22 @@ async def test_a_registry_that_is_not_reached_is_asked_again_later(tmp_path: Pat
     await images.close()
 
 
-async def test_what_fetches_is_given_nothing_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    tool = tmp_path / "skopeo"
+@pytest.mark.parametrize("name", ["skopeo", "podman"])
+async def test_what_fetches_is_given_nothing_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
+    tool = tmp_path / name
     tool.write_text(f"#!/bin/sh\nenv > {tmp_path}/given\nexit 1\n")
     tool.chmod(0o755)
-    for name in ("HOME", "XDG_RUNTIME_DIR", "REGISTRY_AUTH_FILE"):
-        monkeypatch.setenv(name, "/ours")
+    for variable in ("HOME", "XDG_RUNTIME_DIR", "REGISTRY_AUTH_FILE"):
+        monkeypatch.setenv(variable, "/ours")
     images = some_images(tmp_path, registries=Registries(allowed=("registry.invalid",), tool=str(tool)))
     with pytest.raises(Unavailable):
         await images.get("registry.invalid/you/app")
     await images.close()
     given = dict(line.split("=", 1) for line in (tmp_path / "given").read_text().splitlines())
-    assert given["XDG_RUNTIME_DIR"] == given["HOME"], "else it looks into what is ours under /run"
     assert "/ours" not in given.values()
+    if name == "skopeo":
+        assert given["XDG_RUNTIME_DIR"] == given["HOME"], "else it looks into what is ours under /run"
+    else:
+        assert Path(given["HOME"]).parent == tmp_path / "images" / "coming", (
+            "an ordinary user's podman keeps its things there"
+        )

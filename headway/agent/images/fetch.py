@@ -77,13 +77,14 @@ class Registries:
             ]
             await self._run(words, FETCH_SECONDS, into, bytes_max)
             return
-        await self._run(["pull", "--quiet", *self._how("--tls-verify", reference), str(reference)], FETCH_SECONDS)
+        pull = ["pull", "--quiet", *self._how("--tls-verify", reference), str(reference)]
+        await self._run(pull, FETCH_SECONDS, home=into.parent)
         try:
             words = ["save", "--quiet", "--format", "oci-dir", "--output", str(into), str(reference)]
             await self._run(words, FETCH_SECONDS, into, bytes_max)
         finally:
             with contextlib.suppress(Unavailable):
-                await self._run(["image", "rm", str(reference)], ASK_SECONDS)
+                await self._run(["image", "rm", str(reference)], ASK_SECONDS, home=into.parent)
 
     def _how(self, tls: str, reference: Reference) -> list[str]:
         plain = f"http://{reference.registry}" in self.allowed
@@ -91,14 +92,17 @@ class Registries:
         return words + (["--authfile", str(self.auth_file)] if self.auth_file is not None else [])
 
     async def _run(
-        self, words: list[str], seconds: float, into: Path | None = None, bytes_max: int | None = None
-    ) -> bytes:
+        self, words: list[str], seconds: float, into: Path | None = None, bytes_max: int | None = None, *,
+        home: Path | None = None,
+    ) -> bytes:  # fmt: skip
         assert self.tool is not None
         first = ["--insecure-policy"] if self.can_ask else []
-        home = str(into.parent if into is not None else "/")
-        environ = {"PATH": os.environ.get("PATH", os.defpath), "HOME": home, "TMPDIR": home if into else "/tmp"}
+        place = home or (into.parent if into is not None else None)
+        environ = {
+            "PATH": os.environ.get("PATH", os.defpath), "HOME": str(place or "/"), "TMPDIR": str(place or "/tmp"),
+        }  # fmt: skip
         if self.can_ask:  # else it looks into /run/containers/UID: a login of ours, or closed to an ordinary user
-            environ["XDG_RUNTIME_DIR"] = home
+            environ["XDG_RUNTIME_DIR"] = environ["HOME"]
         environ |= {name: value for name, value in os.environ.items() if name.lower().endswith("_proxy")}
         process = await asyncio.create_subprocess_exec(
             self.tool, *first, *words, env=environ, start_new_session=True,
