@@ -15,7 +15,7 @@ import msgspec
 from headway.core.constraints import holds, said
 from headway.core.lifecycle import Lane
 from headway.core.limits import quota_room
-from headway.core.peak import utilization
+from headway.core.peak import NEEDED_BY_ALL, in_use
 from headway.core.placement import NodeRoom, Shape
 from headway.core.plan import Planner
 from headway.core.quantity import amount_text
@@ -128,7 +128,7 @@ def _blockers(
     yield from _rates(planner, key, shape, now)
     is_pressing = task.start_by - now <= planner.policy.promotion_margin_seconds
     if key.lane == Lane.OFFPEAK and not is_pressing:
-        yield from _peak(planner, task)
+        yield from _peak(planner, key, shape, task)
     line = planner.line(key)
     stopped_by = planner.blocker(line) if line is not None else None
     if stopped_by is not None and stopped_by.code in ROOM:
@@ -241,18 +241,24 @@ def _rates(planner: Planner, key: LineKey, shape: Shape, now: float) -> Iterator
             )
 
 
-def _peak(planner: Planner, task: ReadyTask) -> Iterator[Blocker]:
+def _peak(planner: Planner, key: LineKey, shape: Shape, task: ReadyTask) -> Iterator[Blocker]:
     """Judged by what is in use now, as the next round will."""
-    policy, used = planner.policy, utilization(planner.nodes.free, planner.nodes.capacity)
+    policy, used = planner.policy, in_use(planner.nodes.free, planner.nodes.capacity)
     ends = policy.peak_line - policy.peak_hysteresis
-    if used < (ends if planner.peak.is_peak else policy.peak_line):
+    if planner.deferral.is_let_go(planner.nodes.footprint(key.shape)):
         return
+    needed = [(part, name) for name, part in used.items() if name == NEEDED_BY_ALL or name in shape.needs]
+    busy = [one for one in needed if one[0] >= (ends if one[1] in planner.peak.busy else policy.peak_line)]
+    if not busy:
+        return
+    part, name = max(busy)
     yield Blocker(
         code="off_peak",
-        message=f"waits for off-peak hours: the pool is {used:.0%} busy, and they begin below {ends:.0%}",
+        message=f"waits for off-peak hours: {part:.0%} of the pool's {name} is in use, and they begin below {ends:.0%}",
         helps="wait: it starts by its latest start in any case; or submit with off_peak: never",
+        name=name,
         limit=policy.peak_line,
-        held=round(used, 3),
+        held=round(part, 3),
         until=task.start_by - policy.promotion_margin_seconds,
     )
 

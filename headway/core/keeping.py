@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from headway.core.budget import UrgentBudget
 from headway.core.nodes import Footprint, Nodes
 from headway.core.order import DeadlineOrder, FairOrder, Score
-from headway.core.peak import Peak
 from headway.core.place import Placing
 from headway.core.policy import Policy
 from headway.core.queue import Line, LineKey, ReadyTask
@@ -27,14 +26,14 @@ class Keeping:
 
     def __init__(
         self, *, nodes: Nodes, orders: Orders, placing: Placing, reservations: Reservations, budget: UrgentBudget,
-        peak: Peak, score: Score, due: Callable[[LineKey, ReadyTask, float], float],
+        puts_off: Callable[[Footprint], bool], score: Score, due: Callable[[LineKey, ReadyTask, float], float],
     ) -> None:  # fmt: skip
         self._nodes = nodes
         self._orders = orders
         self._placing = placing
         self._reservations = reservations
         self._budget = budget
-        self._peak = peak
+        self._puts_off = puts_off
         self._score = score
         self._due = due
 
@@ -92,7 +91,7 @@ class Keeping:
 
     def _turn_in(self, footprint: Footprint) -> tuple[Line | None, int]:
         """Whose turn it is, and by which order."""
-        for number, order in enumerate(self._orders[: 3 if self._peak.is_peak else 4]):
+        for number, order in enumerate(self._orders[: 3 if self._puts_off(footprint) else 4]):
             line = order.first_of(footprint)
             if line is not None:
                 return line, number

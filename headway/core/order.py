@@ -139,10 +139,12 @@ Front = tuple[float, float, int]
 class _Group:
     """The tenants of a tier that wait in one footprint, who has had least first."""
 
-    __slots__ = ("footprint", "heap", "shown", "tenants")
+    __slots__ = ("footprint", "heap", "is_put_off", "shown", "tenants")
 
-    def __init__(self, footprint: Footprint) -> None:
+    def __init__(self, footprint: Footprint, *, is_put_off: bool) -> None:
         self.footprint = footprint
+        self.is_put_off = is_put_off
+        """Whether it is passed over though it is open."""
         self.heap: list[tuple[float, float, int]] = []
         self.shown: Front | None = None
         """Its entry among the tier's fronts that still counts."""
@@ -200,7 +202,7 @@ class Tier:
     def show(self, group: _Group) -> None:
         """A group has a new front."""
         self.front = None
-        if group.heap and group.footprint.is_open:
+        if group.heap and group.footprint.is_open and not group.is_put_off:
             score, due, _ = group.heap[0]
             front = (score, due, group.footprint.number)
             if group.shown is None or front < group.shown:
@@ -216,8 +218,9 @@ may get until it is the turn of the next one in its tier. A bare tuple: there is
 class FairOrder:
     """Tiers by what they use for their weight, in it the tenant that has had least, of a tenant the line due first."""
 
-    def __init__(self, score: Score) -> None:
+    def __init__(self, score: Score, puts_off: Callable[[Footprint], bool] | None = None) -> None:
         self._score = score
+        self._puts_off = puts_off
         self._tiers: dict[str, Tier] = {}
 
     def begin(self, weight: Callable[[str], float]) -> None:
@@ -236,7 +239,8 @@ class FairOrder:
         tier.use = line.tier_use  # idle accounts are forgotten, and begin anew
         group = tier.groups.get(footprint.number)
         if group is None:
-            group = tier.groups[footprint.number] = _Group(footprint)
+            is_put_off = self._puts_off is not None and self._puts_off(footprint)
+            group = tier.groups[footprint.number] = _Group(footprint, is_put_off=is_put_off)
         waiting = group.tenants.get(number)
         if waiting is None:
             waiting = group.tenants[number] = _Waiting(line.use)
@@ -302,6 +306,18 @@ class FairOrder:
             if group is not None:
                 tier.show(group)
 
+    def heed_peak(self) -> None:
+        """Others are put off than before."""
+        if self._puts_off is None:
+            return
+        for tier in self._tiers.values():
+            for group in tier.groups.values():
+                was, group.is_put_off = group.is_put_off, self._puts_off(group.footprint)
+                if group.is_put_off:
+                    tier.front = None
+                elif was:
+                    tier.show(group)
+
     def first_of(self, footprint: Footprint) -> Line | None:
         """The line whose turn is first among those of a footprint, open or not."""
         for tier in sorted(self._tiers.values(), key=lambda tier: tier.score):
@@ -337,7 +353,7 @@ class FairOrder:
 
     def _next_of(self, tier: Tier) -> FairTurn | None:
         front = tier.front
-        if front is None or not front[0].footprint.is_open:
+        if front is None or not front[0].footprint.is_open or front[0].is_put_off:
             front = self._front_of(tier)
         return self._take(tier, *front) if front is not None else None
 
@@ -351,7 +367,7 @@ class FairOrder:
             if group is None or group.shown != front:
                 heapq.heappop(fronts)
                 continue
-            entry = group.top(self._score) if group.footprint.is_open else None
+            entry = group.top(self._score) if group.footprint.is_open and not group.is_put_off else None
             if entry is None:
                 heapq.heappop(fronts)
                 group.shown = None

@@ -186,7 +186,7 @@ class Surveyor:
         return min((free_at(nodes, room, shape, self._running_on(room.node), now) for room in rooms), default=FOREVER)
 
     def _is_deferred(self, line: Line) -> bool:
-        return self._planner.peak.is_peak and line.key.lane == Lane.OFFPEAK and line.parked is None
+        return self._planner.deferral.is_put_off(line)
 
     def _resources(self) -> dict[int, str]:
         nodes = self._planner.nodes

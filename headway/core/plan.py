@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable
 from itertools import count
 
 from headway.core.budget import UrgentBudget
+from headway.core.deferral import OFFPEAK, Deferral
 from headway.core.keeping import Keeping
 from headway.core.lifecycle import Lane
 from headway.core.limits import Blocker, Limits
 from headway.core.nodes import Footprint, Nodes
 from headway.core.order import FOREVER, DeadlineOrder, FairOrder, FairTurn
 from headway.core.parking import Parking
-from headway.core.peak import Peak, utilization
 from headway.core.place import Placement, Placing
 from headway.core.placement import NodeRoom
 from headway.core.policy import Policy
@@ -40,7 +40,8 @@ class Planner:
         self.nodes = nodes
         self.policy = policy
         self.limits = Limits()
-        self.peak = Peak()
+        self.deferral = Deferral(nodes, policy, is_full=self._is_full)
+        self.peak = self.deferral.peak
         self.reservations = Reservations(nodes, running_on)
         self._running_on = running_on
         self._lines: dict[LineKey, Line] = {}
@@ -51,7 +52,7 @@ class Planner:
         self._express = DeadlineOrder()
         self._periodic = DeadlineOrder()
         self._fair = FairOrder(self._usage.score)
-        self._offpeak = FairOrder(self._usage.score)
+        self._offpeak = FairOrder(self._usage.score, self.deferral.puts_off)
         self._orders = (self._express, self._periodic, self._fair, self._offpeak)
         self._pressing: list[tuple[float, LineKey]] = []
         self.budget = UrgentBudget(self._usage, policy)
@@ -62,7 +63,7 @@ class Planner:
         )  # fmt: skip
         self._keeping = Keeping(
             nodes=nodes, orders=self._orders, placing=self._placing, reservations=self.reservations, budget=self.budget,
-            peak=self.peak, score=self._usage.score, due=self.pressing_due,
+            puts_off=self.deferral.puts_off, score=self._usage.score, due=self.pressing_due,
         )  # fmt: skip
         self._gave_back: set[tuple[str, int]] = set()
         self._refreshes_at = 0.0
@@ -118,6 +119,8 @@ class Planner:
             self._lines[key] = line
             self._fresh.append(line)
             self._learn(line)
+            if key.lane == OFFPEAK:
+                self.deferral.offered(line)
         if line and line.first != head:
             self._let_try(line)
             self._enter(line)
@@ -146,13 +149,15 @@ class Planner:
     def clear(self) -> None:
         """Forgets everything that waits and runs."""
         self.nodes.begin_anew()
+        behind = self.deferral.behind
         self.__init__(self.nodes, self.policy, running_on=self._running_on)
+        self.deferral.behind = behind
 
     # ── what happens around it ────────────────────────────────────────────────────────────────────────────────────
 
     def set_policy(self, policy: Policy) -> None:
         """The operators decided something."""
-        self.policy = self._placing.policy = self.budget.policy = policy
+        self.policy = self._placing.policy = self.budget.policy = self.deferral.policy = policy
         self._usage.heed(policy)
         self.reservations.end_all()  # who is paused now keeps no node; who is not has one again in a second
         self._unpark(self._parking.blockers())
@@ -194,6 +199,8 @@ class Planner:
         shape = self.nodes.shape(key.shape)
         self.nodes.occupy(node, key.shape, count)
         self._usage.occupy(key.tenant, shape, count, now, express=express)
+        if key.lane == OFFPEAK:
+            self.deferral.occupy(shape, count)
         if shape.concurrency:
             self.limits.take(key.tenant, shape.concurrency, (), count, now)
 
@@ -208,6 +215,8 @@ class Planner:
         self._gave_back.add((shape.tier, tenant))
         if express:
             self._go_ahead(self.budget.restored(tenant))
+        if key.lane == OFFPEAK:
+            self.deferral.vacate(shape, count)
         if shape.concurrency:
             freed = self.limits.give(tenant, shape.concurrency, count)
             if self._parking:
@@ -261,7 +270,7 @@ class Planner:
         left -= self._plan_express(now, left, placed)
         left -= self._plan_periodic(now, left, placed)
         left -= self._plan_fair(self._fair, now, left, placed)
-        self._observe_peak()
+        self._observe_peak(now)
         left -= self._plan_offpeak(now, left, placed)
         return most - left
 
@@ -336,7 +345,10 @@ class Planner:
                     continue
                 until = min(until, now + self.policy.promotion_margin_seconds)
             wanted = min(line.run_until(until, most - count), self.budget.room(line))
-            count += self._placing.place(line, wanted, now, placed, express=True)
+            got = self._placing.place(line, wanted, now, placed, express=True)
+            count += got
+            if line.key.lane == OFFPEAK:
+                self.deferral.started(line, got)
             self._after(line)
         return count
 
@@ -358,14 +370,18 @@ class Planner:
         return count
 
     def _plan_offpeak(self, now: float, most: int, placed: list[Placement]) -> int:
-        """Off-peak work starts while the pool is under the line, one run at a time: each moves the utilization."""
+        """Off-peak work starts while what it needs is under the line, one run at a time: each moves the utilization."""
         order, count = self._offpeak, 0
         order.begin(self.policy.weight)
-        while count < most and not (self.peak.is_peak or self.nodes.is_vacated) and (turn := order.next()) is not None:
-            room = self._below_peak(turn[2])
-            wanted = turn[2].run_until(turn[3], min(most - count, room, self._turn_length(order, turn)))
-            count += self._take_turn(order, turn, wanted, now, placed)
-            self._observe_peak()
+        while count < most and not self.nodes.is_vacated and (turn := order.next()) is not None:
+            line = turn[2]
+            room = max(self.deferral.room(line), 1)
+            wanted = line.run_until(turn[3], min(most - count, room, self._turn_length(order, turn)))
+            got = self._take_turn(order, turn, wanted, now, placed)
+            count += got
+            if self.deferral.started(line, got):
+                order.heed_peak()
+            self._observe_peak(now)
         return count
 
     def _take_turn(self, order: FairOrder, turn: FairTurn, wanted: int, now: float, placed: list[Placement]) -> int:
@@ -377,11 +393,6 @@ class Planner:
             self._forget(line)
         order.put_back(turn)
         return count
-
-    def _below_peak(self, line: Line) -> int:
-        """How many more of a line keep the pool under the peak line; the one that reaches it may still start."""
-        part = self._usage.part(line)
-        return max(int((self.policy.peak_line - self.peak.utilization) / part + 1e-9), 1) if part > 0 else 1 << 30
 
     def _turn_length(self, order: FairOrder, turn: FairTurn) -> int:
         """How many tasks a tenant may start until it is somebody else's turn; at least one."""
@@ -449,6 +460,8 @@ class Planner:
 
     def _forget(self, line: Line) -> None:
         self._lines.pop(line.key, None)
+        if line.key.lane == OFFPEAK:
+            self.deferral.forget(line)
         if line.parked is not None:
             self._parking.leave(line)
         if line.is_known and len(self.reservations) and not line.footprint.is_open:
@@ -460,9 +473,10 @@ class Planner:
                 self._learn(line)
             self._enter(line)
 
-    def _observe_peak(self) -> None:
-        used = utilization(self.nodes.free, self.nodes.capacity)
-        self.peak.observe(used, line=self.policy.peak_line, hysteresis=self.policy.peak_hysteresis)
+    def _observe_peak(self, now: float) -> None:
+        is_other = self.deferral.observe()
+        if self.deferral.look(now) or is_other:
+            self._offpeak.heed_peak()
 
     def _go_ahead(self, keys: Iterable[LineKey]) -> None:
         """There is something left of the urgent share that these waited for."""
@@ -470,6 +484,11 @@ class Planner:
             line = self._lines.get(key)
             if line is not None and line.parked is None:
                 self._express.add(line)
+
+    def _is_full(self) -> bool:
+        """Whether something finds no room that does not wait for off-peak hours: room that is left is of no use to it,
+        and what is to come first is theirs."""
+        return any(line.key.lane != OFFPEAK for _, line in self.without_room())
 
     def without_room(self) -> Iterable[tuple[Footprint, Line]]:
         """Each footprint that finds no room, with the line whose turn it is in it."""

@@ -7,6 +7,8 @@ the rest waits in the database. What is here may be stale: the claim re-checks e
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from headway.core.fairness import Use
@@ -132,6 +134,14 @@ class Line:
         count = len(self)
         picks = min(most, count)
         return [self._tasks[self._head + (count * (n + 1)) // picks - 1].start_by for n in range(picks)]
+
+    def parts(self, most: int) -> Iterator[tuple[ReadyTask, ReadyTask, int]]:
+        """The line in up to `most` even parts: the first and the last task of each, and how many there are."""
+        count, head = len(self), self._head
+        picks = min(most, count)
+        borders = [count * n // picks for n in range(picks)] + [count]
+        for begin, end in pairwise(borders):
+            yield self._tasks[head + begin], self._tasks[head + end - 1], end - begin
 
     def drop(self, ids: set[int]) -> None:
         """Removes tasks that are no longer ready."""

@@ -98,7 +98,7 @@ class Insight:
         self.published = Published(epoch, datetime.fromtimestamp(self._now(), UTC), outlook)
         before = self._dispatching.deferred
         deferred = {
-            line.key: len(line) if outlook.is_peak and line.parked is None else min(len(line), before.get(line.key, 0))
+            line.key: len(line) if self._planner.deferral.is_put_off(line) else min(len(line), before.get(line.key, 0))
             for line in self._planner.lines()
             if line.key.lane == Lane.OFFPEAK
         }

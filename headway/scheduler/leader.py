@@ -115,6 +115,7 @@ class Leader:
         self.preempting = Preempting(planner=self.planner, books=self.books, now=now)
         self._sessions: dict[int, Session] = {}
         self._refill = Refill(queue_store, self.planner)
+        self.planner.deferral.behind = self._refill.behind
         self._names = Names(queue_store, task_store, self.planner, self._refill)
         self.endings = Endings(queue_store, steering_store, ended=ended, chance=chance)
         self.dispatching = Dispatching(

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from headway.core.constraints import Constraint, holds
+from headway.core.deferral import LOOK_SECONDS, Deferral
+from headway.core.lifecycle import Lane
 from headway.core.limits import Concurrency, Rate
 from headway.core.nodes import Nodes
 from headway.core.place import Placement
@@ -80,6 +82,8 @@ class Facts:
         self.running: dict[int, Run] = {}
         self.starts: list[tuple[float, int, str]] = []
         """When a task with a rate started, whose, and the key."""
+        self.is_tight = False
+        """Whether in this peak there once was more off-peak work than could wait on."""
         self.asked: dict[tuple[int, Rate], float] = {}
         """Since when somebody waits for a rate. One that is longer than the key had before counts from then."""
 
@@ -114,12 +118,33 @@ class Facts:
             total.update(machine.capacity)
         return total
 
-    def utilization(self) -> float:
-        """The busiest resource of the pool."""
-        whole, free = self.capacity(), Counter[str]()
+    def all_free(self) -> Counter[str]:
+        """What all nodes have free together."""
+        free = Counter[str]()
         for node in self.machines:
             free.update(self.free(node))
-        return max((1 - max(free[name], 0) / amount for name, amount in whole.items() if amount > 0), default=0.0)
+        return free
+
+    def utilization(self, shape: Shape) -> float:
+        """How busy the busiest resource is that a shape needs; everybody needs cpu."""
+        free, whole = self.all_free(), self.capacity()
+        needed = [(name, amount) for name, amount in whole.items() if name == "cpu" or name in shape.needs]
+        return max((1 - max(free[name], 0) / amount for name, amount in needed if amount > 0), default=0.0)
+
+    def could_wait_on(self) -> bool:
+        """Whether all off-peak work that waits could start at once beside what runs of others, and none is due."""
+        offpeak = [(key, task) for key, task in self.waiting.values() if key.lane == Lane.OFFPEAK]
+        room = self.all_free()
+        for run in self.running.values():
+            if run.key.lane == Lane.OFFPEAK:
+                room.update(SHAPES[run.key.shape].needs)
+        asked: Counter[str] = Counter()
+        for key, _ in offpeak:
+            asked.update(SHAPES[key.shape].needs)
+        soon = self.now + self.policy.promotion_margin_seconds + 3 * LOOK_SECONDS
+        return all(task.start_by > soon for _, task in offpeak) and all(
+            amount <= room[name] for name, amount in asked.items()
+        )
 
     def held(self, tenant: int) -> Counter[str]:
         """What a tenant holds, wherever."""
@@ -236,11 +261,11 @@ def room_of(number: int, machine: Machine) -> NodeRoom:
     )  # fmt: skip
 
 
-def rebuilt(facts: Facts, *, is_peak: bool) -> Planner:
-    """A planner that is told all the facts at once, none of how they came to be."""
+def rebuilt(facts: Facts, *, deferral: Deferral) -> Planner:
+    """A planner that is told all the facts at once, none of how they came to be; of the peak, how it was left."""
     nodes = Nodes()
     planner = Planner(nodes, facts.policy, running_on=facts.running_on)
-    planner.peak.is_peak = is_peak
+    planner.deferral.as_of(deferral)
     for number, shape in enumerate(SHAPES):
         nodes.learn(number, shape)
     for number, machine in facts.machines.items():

@@ -26,6 +26,7 @@ def starts(facts: Facts, planner: Planner, placed: list[Placement], before: list
     gone = {task.id for placement in placed for task in placement.tasks}
     passed = [(key, task) for key, task in _heads_without(facts, gone).items() if planner.nodes.knows(key.shape)]
     keeps = {one.node: _due(facts, planner, one) for one in before}
+    facts.is_tight = not facts.could_wait_on() or (facts.is_tight and bool(planner.peak.busy))
     still = {one.node: one for one in planner.reservations.all() if one in before}
     for placement, task in placed_one_by_one(placed):
         _may_start(facts, placement, task)
@@ -54,7 +55,8 @@ def _may_start(facts: Facts, placement: Placement, task: ReadyTask) -> None:
     first = min(other for line, other in facts.waiting.values() if line == key)
     assert task == first, f"{task} overtakes {first} of its line"
     if key.lane == Lane.OFFPEAK and not facts.presses(task):
-        assert facts.utilization() < facts.policy.peak_line + HAIR, "it is peak time"
+        is_off_peak = facts.utilization(shape) < facts.policy.peak_line + HAIR
+        assert is_off_peak or facts.is_tight, "it is peak time"
 
 
 def _is_let_in(
@@ -181,7 +183,7 @@ def _is_true(facts: Facts, planner: Planner, said: Blocker, key: LineKey, task: 
             assert facts.now < said.until <= facts.now + rate.per, said
         case "off_peak":
             assert key.lane == Lane.OFFPEAK
-            assert facts.utilization() >= policy.peak_line - policy.peak_hysteresis - HAIR, said
+            assert facts.utilization(shape) >= policy.peak_line - policy.peak_hysteresis - HAIR, said
         case "urgent_budget":
             assert facts.over_urgent_share(tenant), said
         case "no_capacity":
@@ -206,7 +208,7 @@ def books(facts: Facts, planner: Planner) -> None:
         assert line is not None, f"{task} of {key} is forgotten"
         assert line.first == task, f"{line.first} stands before {task} in {key}"
         assert len(line) == sum(other == key for other, _ in facts.waiting.values())
-    fresh = rebuilt(facts, is_peak=planner.peak.is_peak)
+    fresh = rebuilt(facts, deferral=planner.deferral)
     assert +Counter(planner.nodes.capacity) == +facts.capacity()
     assert _nothingless(planner.nodes.free) == _nothingless(fresh.nodes.free)
     assert {room.node for room in planner.nodes.all()} == facts.machines.keys()
@@ -229,7 +231,7 @@ def books(facts: Facts, planner: Planner) -> None:
 def nothing_more(facts: Facts, planner: Planner) -> None:
     """After a round without bound, a planner built from the facts finds nothing to start either."""
     if not len(planner.reservations):
-        more = rebuilt(facts, is_peak=planner.peak.is_peak).plan(facts.now, most=EVERYTHING)
+        more = rebuilt(facts, deferral=planner.deferral).plan(facts.now, most=EVERYTHING)
         more = [one for one in more if planner.nodes.knows(one.key.shape)]
         assert not more, f"could have been started: {more}"
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headway.core.constraints import Constraint
+from headway.core.deferral import LOOK_SECONDS
 from headway.core.lifecycle import Lane
 from headway.core.limits import Concurrency, Rate
 from headway.core.nodes import Nodes
@@ -388,3 +389,39 @@ def test_what_asks_for_none_of_something_starts_where_there_is_none():
     pool = Cluster().node()
     (task,) = pool.ready(Shape("command", {"cpu": 500, "gpu": 0}, "basic"))
     assert pool.plan() == [task]
+
+
+def test_a_busy_gpu_puts_off_only_what_needs_one():
+    pool = Cluster().node(1, cpu=4000, gpu=2)
+    pool.ready(Shape("command", {"cpu": 500, "gpu": 2}, "basic"))
+    pool.plan()
+    needs_it = pool.ready(Shape("command", {"cpu": 500, "gpu": 0}, "premium"), lane=Lane.OFFPEAK)
+    needs_none = pool.ready(Shape("command", {"cpu": 500}, "premium"), lane=Lane.OFFPEAK)
+    pool.ready(Shape("command", {"cpu": 500, "gpu": 1}, "regular"), lane=Lane.OFFPEAK)
+    assert sorted(pool.plan()) == sorted([*needs_it, *needs_none])
+
+
+@cases(60)
+@given(
+    st.integers(1, 8), st.lists(st.tuples(st.integers(1, 40), st.integers(1, 60)), min_size=1, max_size=4),
+    st.integers(1, 4),
+)  # fmt: skip
+def test_nothing_is_late_for_having_been_put_off_while_there_was_room(
+    slots: int, lots: list[tuple[int, int]], tenants: int
+):
+    """A pool at its peak all day with some slots free: whatever could be done there in time is."""
+    pool = Cluster(Policy(plans=dict.fromkeys(range(1, 9), Plan(urgent_share=0.1)))).node(1, cpu=45_000 + 500 * slots)
+    pool.ready(Shape("command", {"cpu": 45_000}, "basic"), cap=1e6)
+    pool.plan()
+    whole = sum(count * seconds for count, seconds in lots)
+    longest = max(seconds for _, seconds in lots)
+    due = whole / slots + 2 * longest + 4 * LOOK_SECONDS + 10
+    for number, (count, seconds) in enumerate(lots):
+        pool.ready(SMALL, tenant=1 + number % tenants, lane=Lane.OFFPEAK, count=count, start_by=due, cap=float(seconds))
+    first = pool.plan()
+    assert not first or sum(count for count, _ in lots) > slots, "none need start yet"
+    while len(pool.planner) and pool.now < due + 1000:
+        pool.now += 1.0
+        pool.end(*[task.id for _, task in pool.running if pool.began[task.id] + task.cap_ms / 1000 <= pool.now])
+        pool.plan()
+    assert max(pool.began.values()) <= due

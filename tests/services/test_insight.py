@@ -178,7 +178,7 @@ async def test_off_peak_work_is_deferred_explained_released_and_counted(serving:
         (key,) = await agent.dispatched()
         task = await serving.submitted(off_peak="require", delay_tolerance="1h")
         said = await until_explained(serving, task, "off_peak")
-        assert "100% busy" in said["message"]
+        assert "100% of the pool's cpu is in use" in said["message"]
         await until_metric(serving, 'headway_off_peak_deferred{pool="default"} 1.0')
         await agent.say(Ended(1, [Ending(*key, 0)]))
         await agent.dispatched()
