@@ -81,6 +81,8 @@ class AgentSettings:
     """Beside that: gpu, licences, anything that is counted."""
     gpus: tuple[str, ...] | None = None
     """Their ids; None: as they are found."""
+    gpu_devices: dict[str, tuple[Path, ...]] = field(default_factory=dict[str, tuple[Path, ...]])
+    """The device files of ids, where they are not found by number."""
     ports: tuple[int, int] = (FIRST, LAST)
     """The first and the last port number that tasks may be given."""
     engine: str | None = None
@@ -148,7 +150,7 @@ class Agent:
                 workers=settings.workers,
                 worker_memory=settings.worker_memory,
                 ports=Ports(*settings.ports),
-                gpus=gpus.Gpus(self._gpu_ids()),
+                gpus=gpus.Gpus(self._gpu_ids(), settings.gpu_devices),
                 warm_slots=settings.warm_slots,
             ),
             data_dir=settings.data_dir,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
@@ -32,8 +32,9 @@ def detect(dev: Path = Path("/dev")) -> list[str]:
 class Gpus:
     """The ids a node has, and who has them now. What came back first is lent first."""
 
-    def __init__(self, ids: Sequence[str] = ()) -> None:
+    def __init__(self, ids: Sequence[str] = (), named: Mapping[str, Sequence[Path]] | None = None) -> None:
         assert len(set(ids)) == len(ids), "each GPU is there once"
+        self._named = named or {}
         self._free = deque(ids)
         self._is_told = bool(ids)
 
@@ -46,6 +47,11 @@ class Gpus:
     def give(self, ids: list[str]) -> None:
         """Ids come back."""
         self._free.extend(ids)
+
+    def devices(self, lent: Sequence[str]) -> list[Path]:
+        """The device files of ids: those that were named, else those that are known by number."""
+        named = [path for one in lent for path in self._named.get(one, ())]
+        return named + devices([one for one in lent if one not in self._named])
 
     def variables(self, lent: Sequence[str]) -> dict[str, str]:
         """What an attempt is told. On a node without any, nothing: there is nothing to be kept off."""
@@ -64,3 +70,8 @@ def devices(lent: Sequence[str], dev: Path = Path("/dev")) -> list[Path]:
         return nvidia + [path for name in _NVIDIA_SHARED if (path := dev / name).exists()]
     render = [path for number in numbers if (path := dev / "dri" / f"renderD{_RENDER_FIRST + number}").exists()]
     return render + ([dev / "kfd"] if render and (dev / "kfd").exists() else [])
+
+
+def inside(path: Path) -> str:
+    """Where a task finds a device file: where it is, or in /dev."""
+    return str(path) if path.is_relative_to("/dev") else f"/dev/{path.name}"

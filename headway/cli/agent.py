@@ -55,6 +55,17 @@ def gpu_ids(_: click.Context, option: click.Parameter, said: str | None) -> tupl
     return ids
 
 
+def gpu_devices(_: click.Context, option: click.Parameter, said: tuple[str, ...]) -> dict[str, tuple[Path, ...]]:
+    """`0=/dev/nvidia0` by id; an id may have several."""
+    found: dict[str, tuple[Path, ...]] = {}
+    for one in said:
+        number, path = (*one.split("=", 1), "")[:2]
+        if not _GPU.fullmatch(number) or not Path(path).is_char_device():
+            raise click.BadParameter(f"expected ID=PATH of a device file, not {one!r}", param=option)
+        found[number] = (*found.get(number, ()), Path(path))
+    return found
+
+
 _AGENT = [
     click.option("--url", metavar="URL", help="The server (default: HEADWAY_URL)."),
     click.option("--key", metavar="KEY", help="The node's key (better: HEADWAY_KEY)."),
@@ -73,6 +84,14 @@ _AGENT = [
         "--reserve", multiple=True, metavar="K=V", callback=options.pairs, help="Keep memory=2Gi for the machine."
     ),
     click.option("--gpus", metavar="ID,ID", callback=gpu_ids, help="Which GPUs it lends (default: all it finds)."),
+    click.option(
+        "--gpu-device",
+        "gpu_files",
+        metavar="ID=PATH",
+        multiple=True,
+        callback=gpu_devices,
+        help="A device file of a GPU, where it is not found by number.",
+    ),
     click.option("--ports", metavar="LOW-HIGH", callback=port_range, help="Which ports tasks may get (20000-29999)."),
     click.option(
         "--cpu-quota", is_flag=True, help="Give tasks no more cpu than they ask for even while there is more."
@@ -144,6 +163,7 @@ def start(
     at_most: Mapping[str, str],
     reserve: Mapping[str, str],
     gpus: tuple[str, ...] | None,
+    gpu_files: dict[str, tuple[Path, ...]],
     ports: tuple[int, int] | None,
     labels: dict[str, str],
     cpu_quota: bool,
@@ -185,6 +205,7 @@ def start(
         workers=workers if workers is not None else cpus(),
         worker_memory=worker_memory,
         gpus=gpus,
+        gpu_devices=gpu_files,
         ports=ports or (FIRST, LAST),
         labels=labels,
         cache_bytes=cache or CACHE_BYTES_MAX,

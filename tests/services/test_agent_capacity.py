@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +20,7 @@ from headway.agent.capacity import MIB, detect, offered, reserved
 from headway.agent.gpus import Gpus
 from headway.agent.sandbox.cgroups import Cgroups, Limits
 from headway.wire import Outcome
-from tests.services.agent_leader import a_leader, a_shell, an_agent, key_of, settings
+from tests.services.agent_leader import a_leader, a_shell, an_agent, key_of, sandboxed, settings
 
 GIB = 1024 * MIB
 MINE = len(os.sched_getaffinity(0)) * 1000
@@ -193,3 +195,32 @@ def test_an_agent_refuses_what_it_cannot_mean(options: list[str], said: str, cap
         cli.main(["agent", *options])
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
+
+
+async def test_a_sandboxed_task_sees_the_devices_of_its_gpus_and_no_others(tmp_path: Path):
+    if os.geteuid() != 0:
+        pytest.skip("devices are made by root")
+    place = Path(tempfile.mkdtemp())  # which, unlike pytest's, others may pass through, as they may through /dev
+    place.chmod(0o755)
+    files = {number: place / f"gpu{number}" for number in ("0", "1")}
+    for path in files.values():
+        os.mknod(path, 0o20666, os.makedev(1, 3))  # another /dev/null
+        path.chmod(0o666)
+    line = "echo $HEADWAY_GPUS $(cd /dev; ls -d gpu* 2> /dev/null); for f in /dev/gpu*; do echo x > $f || exit 1; done"
+    async with a_leader() as leader:
+        said = replace(
+            settings(leader, tmp_path / "n1", sandbox=True, gpu=2),
+            gpus=("0", "1"), gpu_devices={number: (path,) for number, path in files.items()},
+        )  # fmt: skip
+        running = asyncio.create_task(Agent(said).run())
+        try:
+            await leader.until(lambda: leader.hellos)
+            for wanted, seen in ((1, b"0 gpu0\n"), (2, b"1,0 gpu0 gpu1\n")):
+                ending = await leader.run_one(sandboxed(a_shell(line, gpu=wanted)))
+                assert (ending.exit_code, ending.tail) == (0, seen), (ending.message, ending.tail)
+            none = await leader.run_one(sandboxed(a_shell("ls /dev/gpu*")))
+            assert b"No such file" in none.tail
+        finally:
+            running.cancel()
+            await asyncio.wait([running], timeout=20)
+            shutil.rmtree(place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import enum
 import os
+from pathlib import Path
 
 import msgspec
 import structlog
@@ -61,6 +62,7 @@ class Attempt:
         "assignment",
         "began",
         "cell",
+        "devices",
         "directory",
         "excess",
         "gpus",
@@ -108,6 +110,8 @@ class Attempt:
         """Its image, unpacked and lent to it."""
         self.ports: list[int] = []
         self.gpus: list[str] = []
+        self.devices: list[Path] = []
+        """The device files of its GPUs."""
         self.directory = ""
         self.layers: list[str] = []
         """Where else on the node it writes: what it changes in its image's root."""

@@ -28,14 +28,14 @@ class Lending:
         if gpus is None:
             self._ports.give(ports)
             return "no_gpu", f"not {wanted} GPUs of the node are free; its agent offers more than it was told ids for"
-        attempt.ports, attempt.gpus = ports, gpus
+        attempt.ports, attempt.gpus, attempt.devices = ports, gpus, self._gpus.devices(gpus)
         return None
 
     def give(self, attempt: Attempt) -> None:
         """Takes back what an attempt holds, if it holds anything."""
         self._ports.give(attempt.ports)
         self._gpus.give(attempt.gpus)
-        attempt.ports, attempt.gpus = [], []
+        attempt.ports, attempt.gpus, attempt.devices = [], [], []
 
     def variables(self, attempt: Attempt) -> dict[str, str]:
         """What a process is told of what it was lent."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from headway.agent.gpus import devices
 from headway.agent.leftovers import MARKER
 from headway.agent.runners import scripts
 from headway.agent.runners.attempt import Attempt
@@ -125,6 +124,8 @@ class Starting:
                 return NotSpawned(
                     Outcome.FAILED, f"there is no network for {profile} tasks on this node; do without it"
                 )
+            case profile, _ if profile == HOSTILE and attempt.gpus:
+                return NotSpawned(Outcome.FAILED, "there are no GPUs for hostile tasks: take another profile")
             case profile, Sandbox() as sandbox if profile == CONTAINER and self._engine is not None:
                 return self._spawn_in_engine(sandbox, self._engine, attempt, argv, fds)
             case _ if not argv:
@@ -144,7 +145,7 @@ class Starting:
         environ, view = sandbox.environment(), None
         if attempt.root is not None and self._containers is not None:
             environ = self._containers.environment(attempt.root)
-            view = self._containers.view(attempt.root, cell, _layer(attempt), devices(attempt.gpus))
+            view = self._containers.view(attempt.root, cell, _layer(attempt), attempt.devices)
             attempt.layers = self._containers.layers(_layer(attempt))
         mine = self._variables(attempt, WORKSPACE, ARTIFACTS)
         launch = sandbox.launch(
@@ -159,6 +160,7 @@ class Starting:
             view=view,
             network=attempt.words.network,
             tmp_bytes=attempt.words.tmp or TMP_BYTES,
+            devices=attempt.devices if view is None else (),
         )
         if isinstance(launch, NotSpawned):
             return launch
@@ -203,6 +205,7 @@ class Starting:
             (attempt.directory, artifacts_of(attempt.directory)),
             mark=self._mark(mine),
             needs=attempt.assignment.needs,
+            devices=attempt.devices,
             workdir=attempt.words.workdir,
         )
         if isinstance(launch, NotSpawned):
@@ -228,7 +231,7 @@ class Starting:
         words = attempt.words
         if attempt.assignment.profile != SANDBOXED or words.fresh or words.bundle is not None or words.workdir:
             return False
-        if words.network or words.tmp is not None:
+        if words.network or words.tmp is not None or attempt.devices:
             return False
         if words.checkpoint is not None or words.cap_warning is not None:  # these are long, and may move
             return False

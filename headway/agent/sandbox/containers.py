@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from headway.agent.gpus import inside
 from headway.agent.images.store import Root
 from headway.agent.runners.spawn import DEFAULT_PATH
 from headway.agent.sandbox import bubblewrap, view
@@ -97,7 +98,7 @@ class Containers:
         if self._program is not None:
             upper, work = self._layer(cell, name, open_directories)
             shown = ["--overlay-src", str(root), "--overlay", upper, work, "/"]
-        lent = [word for path in devices for word in ("--dev-bind", str(path), str(path))]
+        lent = [word for path in devices for word in ("--dev-bind", str(path), inside(path))]
         hosts = [
             word for file in ("hosts", "hostname") for word in ("--ro-bind", str(self._etc / file), f"/etc/{file}")
         ]

@@ -15,13 +15,15 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
 
 from headway.agent.engine_process import NOT_STARTED, ORDER, TOLD, Failed, Order, Told, ask, remove
+from headway.agent.gpus import inside
 from headway.agent.images.fetch import Registries
 from headway.agent.runners.spawn import NotSpawned
 from headway.agent.sandbox import view
@@ -77,6 +79,7 @@ class Engine:
     def launch(
         self, cell: EngineCell, image: str, words: tuple[list[str] | None, str | None], environ: dict[str, str],
         places: tuple[str, str], *, mark: dict[str, str], needs: Mapping[str, int], workdir: str | None = None,
+        devices: Sequence[Path] = (),
     ) -> Launch | NotSpawned:  # fmt: skip
         """How to start an image with this command or script. Raises OSError."""
         assert cell.identity is not None, "there are users"
@@ -98,7 +101,7 @@ class Engine:
             # The mark is how the processes of a container are found and killed without its engine.
             "Env": [f"{name}={value}" for name, value in ({**environ, **mark}).items()],
             "Labels": {LABEL: self._owner},
-            "HostConfig": _limits(needs) | {"Binds": binds + ([f"{script}:{SCRIPT}:ro"] if script else [])},
+            "HostConfig": _limits(needs, devices) | {"Binds": binds + ([f"{script}:{SCRIPT}:ro"] if script else [])},
         }
         if script is not None:
             body |= {"Entrypoint": command or [SCRIPT], "Cmd": []}
@@ -149,7 +152,7 @@ class Engine:
             remove(self._path, name)
 
 
-def _limits(needs: Mapping[str, int]) -> dict[str, object]:
+def _limits(needs: Mapping[str, int], devices: Sequence[Path]) -> dict[str, object]:
     found: dict[str, object] = {
         "NetworkMode": "none",
         "CapDrop": ["ALL"],
@@ -160,6 +163,10 @@ def _limits(needs: Mapping[str, int]) -> dict[str, object]:
         "Ulimits": [{"Name": "nofile", "Soft": FILES_MAX, "Hard": FILES_MAX},
                     {"Name": "nproc", "Soft": PIDS_MAX, "Hard": PIDS_MAX}],
     }  # fmt: skip
+    if devices:
+        found["Devices"] = [
+            {"PathOnHost": str(path), "PathInContainer": inside(path), "CgroupPermissions": "rw"} for path in devices
+        ]
     if memory := needs.get("memory"):
         found |= {"Memory": memory, "MemorySwap": memory}
     if cpu := needs.get("cpu"):

@@ -15,12 +15,13 @@ import os
 import select
 import shutil
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
+from headway.agent.gpus import inside
 from headway.agent.leftovers import adopt_orphans, kill_group
 from headway.agent.runners.spawn import DEFAULT_PATH, LACKS, NotSpawned, not_started, spawn
 from headway.agent.sandbox import airlock, bubblewrap, seccomp, view
@@ -259,13 +260,13 @@ class Sandbox:
     def launch(
         self, cell: Cell, argv: list[str], environ: dict[str, str], directory: str, artifacts: str, *,
         mark: dict[str, str], script: str | None = None, workdir: str | None = None, view: View | None = None,
-        network: bool = False, tmp_bytes: int = TMP_BYTES,
+        network: bool = False, tmp_bytes: int = TMP_BYTES, devices: Sequence[Path] = (),
     ) -> Launch | NotSpawned:  # fmt: skip
         """How to start a program with this environment, working in `directory`, or in what is there at `workdir`, and
         leaving what is to be kept in `artifacts`. `mark` is told to bubblewrap itself. Raises OSError."""
         cell.view = seen = view or self._view
-        if network or tmp_bytes != TMP_BYTES:
-            cell.view = seen = _with(seen, network=network, tmp_bytes=tmp_bytes)
+        if network or devices or tmp_bytes != TMP_BYTES:
+            cell.view = seen = _with(seen, network=network, tmp_bytes=tmp_bytes, devices=devices)
         cell.program = argv[0]
         path = _located(argv[0], environ.get("PATH", DEFAULT_PATH), directory, seen.root, self._more)
         if path is None:
@@ -469,10 +470,12 @@ def _hear(cell: Cell) -> None:
 _NOT_EXECUTED = "it lacks `chmod +x`, or a first line such as #!/bin/sh, or what that line names"
 
 
-def _with(seen: View, *, network: bool, tmp_bytes: int) -> View:
-    """A view with the node's network, or another /tmp."""
+def _with(seen: View, *, network: bool, tmp_bytes: int, devices: Sequence[Path]) -> View:
+    """A view with the node's network, another /tmp, or devices that were lent."""
     before = [word for word in seen.before if not (network and word == "--unshare-net")]
     before[before.index("/tmp") - 2] = str(tmp_bytes)
+    at = before.index("--dev") + 2
+    before[at:at] = [word for path in devices for word in ("--dev-bind", str(path), inside(path))]
     return replace(seen, before=before)
 
 
