@@ -38,8 +38,6 @@ from headway.wire import Assignment, Blob, Bounds, Ending, Granted, Key, Outcome
 
 PROCESS_WINDOW_MAX = 128
 PROCESS_WINDOW_FIRST = 16
-WELL_FED = 16
-"""Processes waiting here that last for some 10 ms, however short they are."""
 FUNCTION_WINDOW_MAX = 4000
 FUNCTION_WINDOW_FIRST = 256
 QUEUE_MAX = 20_000
@@ -264,9 +262,10 @@ class Executor:
         return [*self._standing, *functions]
 
     @property
-    def is_well_fed(self) -> bool:
-        """Whether processes wait here for as long as news to the leader may gather."""
-        return len(self._queue) >= WELL_FED
+    def fed_seconds(self) -> float:
+        """For how long the processes that wait here will keep the node busy."""
+        slots = how_many_fit(self._shape, self._offer.capacity, most=PROCESS_WINDOW_MAX)
+        return self._process_window.lasts(len(self._queue), slots)
 
     @property
     def has_functions(self) -> bool:

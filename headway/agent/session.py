@@ -45,9 +45,11 @@ from headway.wire import (
 OPEN_SECONDS = 10.0
 """How long the leader may take to answer the connection, and then the Hello."""
 CLOSE_SECONDS = 1.0
-LINGER_SECONDS = 0.005
-"""How long endings gather while enough processes wait here to stay busy. Each frame costs the leader a round to the
-database: at 1,200 processes a second one each was 0.5 ms of its and PostgreSQL's time, several at once a tenth."""
+LINGER_SECONDS, LINGER_SECONDS_MIN = 0.015, 0.001
+LINGER_SHARE = 4
+"""How long endings gather, at most, and of the time for which processes wait here, so that the node stays busy. Each
+frame costs the leader a round to the database: at 1,200 processes a second one each was 0.5 ms of its and PostgreSQL's
+time, several at once a tenth."""
 HEARTBEATS_PER_LEASE = 4
 LOOK_SECONDS = 1.0
 """How often the lease is compared with the clock at least: timers stand still while the machine sleeps."""
@@ -202,8 +204,8 @@ class Session:
     async def _send(self, socket: ClientConnection) -> None:
         while True:
             await self._outbox.wait()
-            if self._executor.is_well_fed:
-                await asyncio.sleep(LINGER_SECONDS)
+            if (seconds := linger(self._executor.fed_seconds)) > 0:
+                await asyncio.sleep(seconds)
             for message in self._outbox.frames():
                 await socket.send(encode(message))
 
@@ -252,6 +254,12 @@ class Session:
     def _owns_longer(self) -> None:
         self._tell_guardian(self._lease.guard_at)
         self._executor.owns_until(self._lease.kill_at)
+
+
+def linger(fed_seconds: float) -> float:
+    """How long news may gather on a node that stays busy for so long without an answer."""
+    seconds = min(fed_seconds / LINGER_SHARE, LINGER_SECONDS)
+    return seconds if seconds >= LINGER_SECONDS_MIN else 0.0
 
 
 def websocket_url(url: str) -> str:

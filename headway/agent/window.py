@@ -12,6 +12,8 @@ LONG_SECONDS = 0.1
 """Tasks longer than this are not queued here at all."""
 FAR_SECONDS = 0.5
 """Longer is not told apart: a few short tasks after an hour-long one open the window again."""
+LEAST_SECONDS = 0.0005
+"""Nothing takes less, whatever was measured."""
 WEIGHT = 0.1
 """How much one run time counts against all before it."""
 
@@ -43,6 +45,10 @@ class Window:
         if self.mean > LONG_SECONDS:
             return 0
         return min(self._most, int(slots * QUEUE_SECONDS / max(self.mean, 1e-6)))
+
+    def lasts(self, waiting: int, slots: int) -> float:
+        """For how many seconds so many that wait will keep all of them busy."""
+        return waiting * max(self.mean or 0.0, LEAST_SECONDS) / max(slots, 1)
 
 
 def differs(told: int, now: int) -> bool:

@@ -12,7 +12,7 @@ from headway.agent.leftovers import session_of
 from headway.agent.logs import HELD_BYTES_MAX, Log
 from headway.agent.outbox import FRAME_BYTES, LOGS_BYTES_MAX, Outbox
 from headway.agent.runners.watcher import Watcher
-from headway.agent.session import websocket_url
+from headway.agent.session import linger, websocket_url
 from headway.agent.window import Window, differs
 from headway.core.log import CHUNK_BYTES, FIRST_BYTES, LAST_BYTES, behind, said_of
 from headway.wire import FRAME_BYTES_MAX, Ended, Ending, Key, LogChunk, Logs, Returned, Started, encode
@@ -44,6 +44,16 @@ def test_a_window_holds_fifty_milliseconds_of_work():
     assert window.size(2) == 100
     window.ran(0.000_001, 1000)
     assert window.size(2) == 4000
+
+
+def test_news_gather_for_a_part_of_the_time_that_the_queue_lasts_and_never_for_long():
+    window = Window(first=16, most=64)
+    assert linger(window.lasts(0, 2)) == 0, "whoever waits for this one is alone"
+    window.ran(1.0, 100)
+    assert linger(window.lasts(1, 2)) == pytest.approx(0.00125)
+    assert linger(window.lasts(10, 2)) == pytest.approx(0.0125)
+    assert linger(window.lasts(60, 2)) == 0.015
+    assert window.lasts(10, 0) == pytest.approx(0.1), "one at a time where it is not known"
 
 
 def test_a_window_closes_for_long_tasks_and_opens_again_after_a_few_short_ones():

@@ -13,7 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headway.agent.sandbox.sandboxed import VARIABLES_MAX, Sandbox
+from headway.agent.runners.directories import Directories, artifacts_of
+from headway.agent.runners.spawn import spawn
+from headway.agent.sandbox.groups import children_of
+from headway.agent.sandbox.sandboxed import VARIABLES_MAX, Launch, Sandbox
 from headway.agent.sandbox.seccomp import program
 from headway.core.task import Spec
 from headway.wire import Assignment, Ending, Outcome
@@ -220,6 +223,38 @@ async def test_what_the_sandbox_refused_is_said_with_how_to_ask_for_it(leader: F
 
 async def test_a_failure_of_its_own_is_told_as_it_is(leader: FakeLeader):
     assert (await leader.run_one(a_spec("echo oh no; exit 4"))).message == "exited with 4"
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+def test_bubblewrap_forks_nobody_until_it_is_told_its_options_and_begins_nothing_without(tmp_path: Path, is_told: bool):
+    sandbox = Sandbox.made(tmp_path)
+    assert isinstance(sandbox, Sandbox), sandbox
+    work = Directories(sandbox.workspaces, mode=0o711).take()
+    cell = sandbox.take()
+    words = ["/bin/sh", "-c", "echo 1 > began"]
+    launch = sandbox.launch(cell, words, sandbox.environment(), work, artifacts_of(work), mark={})
+    assert isinstance(launch, Launch)
+    null = os.open("/dev/null", os.O_RDWR)
+    pid = spawn(launch.argv, launch.environ, "/", {0: null, 1: null, 2: null, **launch.fds})
+    assert isinstance(pid, int)
+    os.close(null)
+    launch.close()
+    while not _waits(pid, b"(bwrap) S"):
+        assert os.waitpid(pid, os.WNOHANG) == (0, 0)
+    assert children_of(pid) == []
+    if is_told:
+        sandbox.release(cell)
+    else:
+        os.close(cell.gate)
+        cell.gate = -1
+    assert (os.waitpid(pid, 0)[1] == 0) is is_told
+    assert Path(work, "began").exists() is is_told
+    sandbox.give(cell)
+    sandbox.close()
+
+
+def _waits(pid: int, so: bytes) -> bool:
+    return so in Path(f"/proc/{pid}/stat").read_bytes()
 
 
 async def test_a_task_of_another_profile_is_handed_back(tmp_path: Path):

@@ -30,6 +30,7 @@ from headway.agent.sandbox.groups import children_of
 from headway.agent.sandbox.identities import Identities, Identity, NoIdentities
 from headway.agent.sandbox.namespaces import INSIDE
 from headway.agent.sandbox.syscalls import ARCHITECTURES
+from headway.agent.sandbox.view import located
 from headway.files.removing import remove
 from headway.wire import Outcome
 
@@ -90,7 +91,9 @@ class Cell:
     status: int = -1
     """Where bubblewrap tells how far it came."""
     gate: int = -1
-    """bubblewrap begins the task when this is closed."""
+    """Where bubblewrap waits to be told what to do."""
+    words: bytes = b""
+    """Its options."""
     first: int = 0
     """The process that is number 1 inside; when it is gone, so is everything."""
     has_run: bool = False
@@ -249,7 +252,7 @@ class Sandbox:
 
     def give(self, cell: Cell) -> None:
         """Everything in it is dead."""
-        self.release(cell)
+        _shut(cell)
         if cell.status >= 0:
             os.close(cell.status)
             cell.status = -1
@@ -268,7 +271,7 @@ class Sandbox:
         if network or devices or tmp_bytes != TMP_BYTES:
             cell.view = seen = _with(seen, network=network, tmp_bytes=tmp_bytes, devices=devices)
         cell.program = argv[0]
-        path = _located(argv[0], environ.get("PATH", DEFAULT_PATH), directory, seen.root, self._more)
+        path = located(argv[0], environ.get("PATH", DEFAULT_PATH), directory, seen.root, self._more)
         if path is None:
             return NotSpawned(Outcome.FAILED, f"program not found: {argv[0]!r} {seen.lacks}")
         try:
@@ -294,9 +297,9 @@ class Sandbox:
         """Opens what bubblewrap is handed, and writes down its options."""
         fds = launch.fds
         cell.status, told = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        closed, cell.gate = os.pipe2(os.O_CLOEXEC)
-        fds |= {told: told, closed: closed}
-        words = [*seen.before, "--json-status-fd", str(told), "--block-fd", str(closed)]
+        gate, cell.gate = os.pipe2(os.O_CLOEXEC)
+        fds |= {told: told, gate: gate}
+        words = [*seen.before, "--json-status-fd", str(told)]
         words += ["--seccomp", str(_opened(self._filter, fds))]
         words += self._as_whom(cell, seen.user, fds)
         words += ["--bind", places[0], view.WORKSPACE, "--bind", places[1], view.ARTIFACTS]
@@ -307,8 +310,8 @@ class Sandbox:
             words += ["--perms", "0555", "--file", str(_opened(script, fds)), SCRIPT]
         starts_in = seen.directory if workdir is None else f"{view.WORKSPACE}/{workdir}".rstrip("/")
         words += [*seen.after, "--chdir", starts_in]
-        body = b"".join(os.fsencode(word) + b"\0" for word in words) + spoken
-        launch.argv.extend(("--args", str(_in_memory(body, fds))))
+        cell.words = b"".join(os.fsencode(word) + b"\0" for word in words)
+        launch.argv.extend(("--args", str(_in_memory(spoken, fds)), "--args", str(gate)))
 
     def _as_whom(self, cell: Cell, user: tuple[int, int] | None, fds: dict[int, int]) -> list[str]:
         if cell.identity is None or self._identities is None:
@@ -325,10 +328,12 @@ class Sandbox:
         return words
 
     def release(self, cell: Cell) -> None:
-        """The task may begin: what bubblewrap started is where its limits are."""
+        """bubblewrap may begin: it is where its limits are. Until it has read its options it has forked nobody; who
+        hangs up without a word leaves it with a root that has nothing in it, and no task begins."""
         if cell.gate >= 0:
-            os.close(cell.gate)
-            cell.gate = -1
+            with contextlib.suppress(BrokenPipeError):  # it is dead, and its status says why
+                _write_all(cell.gate, cell.words)
+        _shut(cell)
 
     def asks(self, pid: int) -> None:
         """Tells a task politely to end: everything in the session of its first process, bubblewrap's own except."""
@@ -443,6 +448,17 @@ def _spoken(environ: dict[str, str], mark: dict[str, str]) -> bytes:
     return "".join(f"{word}\0" for word in words).encode()
 
 
+def _shut(cell: Cell) -> None:
+    gate, cell.gate = cell.gate, -1
+    if gate >= 0:
+        os.close(gate)
+
+
+def _write_all(descriptor: int, body: bytes) -> None:
+    while body:
+        body = body[os.write(descriptor, body) :]
+
+
 def _opened(path: str, fds: dict[int, int]) -> int:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     fds[descriptor] = descriptor
@@ -477,21 +493,3 @@ def _with(seen: View, *, network: bool, tmp_bytes: int, devices: Sequence[Path])
     at = before.index("--dev") + 2
     before[at:at] = [word for path in devices for word in ("--dev-bind", str(path), inside(path))]
     return replace(seen, before=before)
-
-
-def _located(program: str, path: str, directory: str, root: str | None, more: tuple[Path, ...]) -> str | None:
-    """Where the task will find a program that it called by its name; None where it will not."""
-    if "/" in program:
-        return program
-    for place in path.split(":"):
-        if place == view.WORKSPACE or place.startswith(f"{view.WORKSPACE}/"):
-            seen = directory + place[len(view.WORKSPACE) :]
-        elif root is not None:
-            seen = root + place
-        elif view.is_shown(place, more):
-            seen = place
-        else:
-            continue
-        if os.path.lexists(f"{seen}/{program}") and not os.path.isdir(f"{seen}/{program}"):
-            return f"{place}/{program}"
-    return None

@@ -84,6 +84,24 @@ def is_shown(path: str, more: tuple[Path, ...] = ()) -> bool:
     return any(path == top or path.startswith(f"{top}/") for top in (*_SHOWN, *map(str, more)))
 
 
+def located(program: str, path: str, directory: str, root: str | None, more: tuple[Path, ...]) -> str | None:
+    """Where the task will find a program that it called by its name; None where it will not."""
+    if "/" in program:
+        return program
+    for place in path.split(":"):
+        if place == WORKSPACE or place.startswith(f"{WORKSPACE}/"):
+            seen = directory + place[len(WORKSPACE) :]
+        elif root is not None:
+            seen = root + place
+        elif is_shown(place, more):
+            seen = place
+        else:
+            continue
+        if os.path.lexists(f"{seen}/{program}") and not os.path.isdir(f"{seen}/{program}"):
+            return f"{place}/{program}"
+    return None
+
+
 def _copy(source: Path, target: Path) -> None:
     try:
         if source.is_symlink():
