@@ -405,6 +405,44 @@ async def test_an_attempt_in_a_slot_ends_as_any_other(leader: FakeLeader):
     assert (ending.outcome, ending.code) == (Outcome.FAILED, "oom")
 
 
+async def test_who_takes_its_slot_along_by_its_hunger_failed_of_that_and_the_next_has_another(leader: FakeLeader):
+    """Who launches a task is in its control group meanwhile. On a busy machine that is long enough for the kernel to
+    find there too much memory, and nobody larger."""
+    await until_warm(leader)
+    line = "echo up; while [ ! -e go ]; do sleep 0.01; done; cat /dev/zero > /tmp/x; exit 0"
+    hungry = sandboxed(a_shell(line, memory=32 << 20))
+    await leader.dispatch(hungry)
+    await leader.until(lambda: leader.log(hungry) == b"up\n")
+    (task,) = [pid for pid, words in commands().items() if line.encode() in words]
+    launcher = int(Path(f"/proc/{task}/stat").read_text().rpartition(") ")[2].split()[1])
+    await leader.until(lambda: memory_of(launcher) != memory_of(task))  # it has gone home; we bring it back
+    Path(f"/proc/{launcher}/oom_score_adj").write_text("1000")
+    Path(memory_of(task), "cgroup.procs").write_text(str(launcher))
+    Path(f"/proc/{task}/cwd/go").touch()
+    await leader.until(lambda: leader.ending(key_of(hungry)))
+    ending = leader.ending(key_of(hungry))
+    assert ending is not None and (ending.outcome, ending.code) == (Outcome.FAILED, "oom"), ending
+    assert "32 MiB" in ending.message
+    assert (await leader.run_one(counting())).outcome == Outcome.DONE
+
+
+def commands() -> dict[int, bytes]:
+    found: dict[int, bytes] = {}
+    for one in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            found[int(one.name)] = (one / "cmdline").read_bytes()
+    return found
+
+
+def memory_of(pid: int) -> str:
+    """The directory of the control group that bounds a process's memory."""
+    lines = [line.split(":", 2) for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines()]
+    for _, names, path in lines:
+        if names == "memory":
+            return f"/sys/fs/cgroup/memory{path}"
+    return f"/sys/fs/cgroup{lines[-1][2]}"
+
+
 async def test_an_attempt_in_a_slot_can_be_stopped(leader: FakeLeader):
     await until_warm(leader)
     task = sandboxed(a_shell("trap 'echo told; exit 9' TERM; echo up; sleep 100 & wait"))

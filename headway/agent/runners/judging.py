@@ -52,8 +52,11 @@ def judged(
     return ended(attempt, outcome, code, message, status, summed(usage, rusage), result)
 
 
-def of_slot(attempt: Attempt, word: NotBegun | Gone, *, has_lease: bool) -> Ending:
-    """Of one that its warm slot could not start, or took along."""
+def of_slot(attempt: Attempt, word: NotBegun | Gone, *, starved: bool, has_lease: bool) -> Ending:
+    """Of one that its warm slot could not start, or took along. Who starts it is in its control group for a moment: if
+    it takes too much memory by then, the kernel may choose to kill that one."""
+    if isinstance(word, Gone) and starved:
+        return ended(attempt, Outcome.FAILED, "oom", out_of_memory(attempt.assignment.needs))
     if isinstance(word, Gone):
         return ended(attempt, *(_SLOT_LOST if has_lease else _LEASE_LOST))
     program = attempt.words.command[0] if attempt.words.command else SCRIPT

@@ -298,7 +298,9 @@ class ProcessRunner:
                 self._gone(attempt, -1)
             case NotBegun() | Gone():
                 attempt.slot = None
-                self._finish(attempt, of_slot(attempt, word, has_lease=self._clock() < self.owned_until))
+                starved = self._starting.starved(attempt, self._give_group(attempt))
+                has_lease = self._clock() < self.owned_until
+                self._finish(attempt, of_slot(attempt, word, starved=starved, has_lease=has_lease))
 
     def _argv(self, attempt: Attempt) -> list[str]:
         """What to execute."""
