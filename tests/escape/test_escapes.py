@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from headway.agent.sandbox.escapes import program
-from headway.agent.sandbox.escapes.catalogue import Attack, attacks, try_all
+from headway.agent.sandbox.escapes import program, spin
+from headway.agent.sandbox.escapes.catalogue import SLOWED_MAX, Attack, attacks, try_all
 from headway.agent.sandbox.escapes.ground import PYTHON, a_ground
 from headway.core.profiles import CONTAINER
 from headway.wire import Outcome
@@ -104,3 +104,24 @@ async def test_an_attack_that_breaks_down_does_not_count_as_held():
     async with a_ground() as ground:
         ending = await ground.attack("no_such_attack")
         assert ending.outcome == Outcome.FAILED
+
+
+async def test_a_spinner_that_outweighs_its_neighbour_is_seen_to_slow_it():
+    async with a_ground() as ground:
+        if "cpu" in ground.groups.degraded:
+            pytest.skip("attempts are not held to their share of the cpu here")
+        found = await spin.slowed(ground, neighbour=50, spinner=4000, turns=4)
+        assert found.times > SLOWED_MAX, found
+
+
+def test_a_neighbour_is_judged_by_pieces_longer_than_a_slice_and_by_the_turns_alone():
+    turns = [spin.Turn(0.0, 1.0, False), spin.Turn(1.1, 2.1, True)]
+    quiet = [n / 1000 for n in range(1001)]
+    halved = [1.05, *(1.1 + n / 500 for n in range(501)), 2.2]
+    assert spin.judged([*quiet, *halved], turns).times == pytest.approx(2.0)
+    starved = [*quiet, 1.2, 1.9]
+    assert spin.judged(starved, turns).beside == spin.TURN_SECONDS, "it did not finish a piece"
+    held_up = [*quiet, *(1.1 + n / 1000 for n in range(100)), *(1.4 + n / 1000 for n in range(700))]
+    assert spin.judged(held_up, turns).beside == pytest.approx(0.22), "each piece that began before the gap"
+    with pytest.raises(ValueError, match="did not get to work"):
+        spin.judged([], turns)

@@ -312,6 +312,20 @@ class Cgroups:
         group.limit(limits)
         return group
 
+    @property
+    def weight(self) -> int:
+        """How much of the cpu all groups together get when everybody wants it: as much as so many processes."""
+        if "cpu" not in self.parents:
+            return 1
+        file, each = ("cpu.weight", 100) if "cpu" in self.is_v2 else ("cpu.shares", 1024)
+        return max(1, int(read(f"{self.parents['cpu']}/{file}")) // each)
+
+    def weigh(self, weight: int) -> None:
+        """Changes that."""
+        if "cpu" in self.parents:
+            file, each = ("cpu.weight", 100) if "cpu" in self.is_v2 else ("cpu.shares", 1024)
+            write(f"{self.parents['cpu']}/{file}", b"%d" % (weight * each))
+
     def left(self) -> Iterator[Group]:
         """The groups that are there: at its start, an agent ends what its last incarnation left."""
         there = [parent for parent in self.parents.values() if parent.is_dir()]

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import os
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from headway.core.resources import Vector
 PIDS_MAX = 4096
 """Processes and threads of one attempt, unless its resources say another number of `pids`."""
 POOL_MAX = 64
+OUTWEIGHING = 64
+"""As many ordinary processes."""
 KEPT_SHARE, KEPT_EACH = 4, 16
 """Groups keep their files open until they have a fourth of all that the agent may open; each has so many."""
 CHARGED_BYTES_MAX = 2 * 1024 * 1024
@@ -125,6 +127,16 @@ class Groups:
             if not group.remove():
                 self._dying.append(group)
         return _since(held.before, used)
+
+    @contextlib.contextmanager
+    def outweighing(self) -> Generator[None]:
+        """While it lasts, attempts get nearly all of the cpu when they want it; among themselves nothing changes."""
+        before = self._cgroups.weight
+        self._cgroups.weigh(OUTWEIGHING)
+        try:
+            yield
+        finally:
+            self._cgroups.weigh(before)
 
     def sweep(self) -> None:
         """Removes the groups whose killed processes have gone by now."""

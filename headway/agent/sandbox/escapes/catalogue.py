@@ -15,6 +15,7 @@ from pathlib import Path
 from headway.agent.sandbox.escapes import program
 from headway.agent.sandbox.escapes.ground import PYTHON, Ground
 from headway.agent.sandbox.escapes.luggage import LUGGAGE
+from headway.agent.sandbox.escapes.spin import slowed
 from headway.core.profiles import CONTAINER, HOSTILE, SANDBOXED
 from headway.files import removing
 from headway.wire import Ending, Outcome
@@ -22,7 +23,7 @@ from headway.wire import Ending, Outcome
 MIB = 1024 * 1024
 AT_ONCE = 8
 PATIENCE_SECONDS = 30.0
-SPIN_TRIES = 10
+SLOWED_MAX = 2.0
 LOOKS, LOOK_SECONDS = 100, 0.02
 _BOMB_PIDS = 64
 _BOMB_BYTES = 48 * MIB
@@ -215,29 +216,8 @@ async def descriptor_bomb(ground: Ground) -> str:
 
 async def cpu_spin(ground: Ground) -> str:
     """Spins in many processes: the 99th percentile of a neighbour that asked for as much at most doubles."""
-    spin = "import os\nfor _ in range(3): os.fork()\nwhile True: pass\n"
-    alone = beside = 0.0
-    for _ in range(SPIN_TRIES):  # others on the machine disturb it as well, and are not what is tried
-        alone = await _work(ground)
-        number = ground.start([PYTHON, "-I", "-S", "-c", spin], cpu=1000)
-        beside = await _work(ground)
-        ground.kill(number)
-        await ground.ending(number)
-        if beside <= 2 * alone:
-            return ""
-    return f"{beside * 1000:.1f} ms instead of {alone * 1000:.1f} ms"
-
-
-async def _work(ground: Ground) -> float:
-    """How long a bit of work takes at worst, of fifty; longer than a time slice, which is not what is measured."""
-    code = (
-        "import time\nran = []\n"
-        "for _ in range(50):\n    began = time.perf_counter()\n    sum(range(1000000))\n"
-        "    ran.append(time.perf_counter() - began)\n"
-        "print(max(ran))\n"
-    )
-    ending = await ground.run([PYTHON, "-I", "-S", "-c", code], cpu=1000)
-    return float(ground.logs[ending.task])
+    alone, beside = found = await slowed(ground)
+    return f"{beside * 1000:.1f} ms instead of {alone * 1000:.1f} ms" if found.times > SLOWED_MAX else ""
 
 
 async def deaf_to_sigterm(ground: Ground) -> str:

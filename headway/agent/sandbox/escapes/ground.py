@@ -128,6 +128,10 @@ class Ground:
         """Stops a command."""
         self.executor.kill([Key(1, number, 1)])
 
+    def let(self, number: int, *, run: bool) -> None:
+        """Has a command stand still, or go on."""
+        (self.executor.go_on if run else self.executor.stand)([Key(1, number, 1)])
+
     async def hear(self) -> None:
         """Takes what the executor reports, for ever."""
         while True:
