@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import cycle
 from typing import Literal
 
-Job = Literal["noop", "stamp", "true", "sandboxed", "fresh"]
+Job = Literal["noop", "stamp", "true", "sandboxed", "fresh", "sleep"]
 Form = Literal["array", "lines"]
 
 PROGRAMS: dict[Job, bytes] = {
     "true": b'{"command":["/bin/true"],"profile":"trusted"}',
     "sandboxed": b'{"command":["/bin/true"],"profile":"sandboxed"}',
     "fresh": b'{"command":["/bin/true"],"profile":"sandboxed","fresh":true}',
+    "sleep": b'{"command":["/bin/sleep","600"],"resources":{"cpu":0.002,"memory":"4Mi"}}',
 }
 
 _MEDIA = {"array": "application/json", "lines": "application/x-ndjson"}

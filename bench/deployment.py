@@ -58,9 +58,13 @@ class Dev(NamedTuple):
         assert found, "the metrics do not say how many tasks ended"
         return int(float(found[1]))
 
-    def some(self, status: str) -> list[dict[str, object]]:
+    def count(self, status: str) -> int:
+        """How many tasks have a status, of no more than a page of them."""
+        return len(self.some(status, 500))
+
+    def some(self, status: str, limit: int = 5) -> list[dict[str, object]]:
         """A few tasks of a status."""
-        request = urllib.request.Request(f"{self.url}/v1/tasks?status={status}&limit=5")
+        request = urllib.request.Request(f"{self.url}/v1/tasks?status={status}&limit={limit}")
         request.add_header("Authorization", f"Bearer {self.key}")
         with urllib.request.urlopen(request, timeout=30) as answer:
             return json.load(answer)["items"]

@@ -31,6 +31,7 @@ class Counts(NamedTuple):
     alone: int = 500
     latency: int = 300
     processes: int = 5_000
+    sandboxes: int = 200
     lines: int = 200
     backlog: int = 2_000_000
     idle_seconds: float = 20.0
@@ -39,7 +40,7 @@ class Counts(NamedTuple):
     """Of what peers do at full size."""
 
 
-QUICK = Counts(20_000, 20_000, 5_000, 100, 60, 1_000, 40, 100_000, 4.0, 20_000, 0.2)
+QUICK = Counts(20_000, 20_000, 5_000, 100, 60, 1_000, 50, 40, 100_000, 4.0, 20_000, 0.2)
 
 
 class Stage(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from bench.contest import Row
-from bench.rows import backlog, brain, bulk, drain, follow, idle, latency, policy, processes, single, start
+from bench.rows import backlog, brain, bulk, drain, follow, idle, latency, policy, processes, running, single, start
 from bench.stage import Stage
 
 ROWS: Mapping[str, Callable[[Stage], Row]] = {
@@ -19,6 +19,7 @@ ROWS: Mapping[str, Callable[[Stage], Row]] = {
     "processes": processes.row,
     "slots": processes.row_of_slots,
     "sandboxes": processes.row_of_sandboxes,
+    "running": running.row,
     "follow": follow.row,
     "backlog": backlog.row,
     "idle": idle.row,

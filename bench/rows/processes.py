@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 
 from bench import bodies
 from bench.contest import Contestant, Row, Unmeasurable
 from bench.deployment import Dev, dev
-from bench.figures import Metric, Sample
+from bench.figures import Metric, Sample, percentile
 from bench.peers import commands
+from bench.programs import finished
 from bench.stage import DRAIN_SECONDS, FIRST_SHARE, Stage, flood
 
 RATE = Metric("processes", "tasks/s", "more", 1_200)
 WARM = Metric("sandboxed", "tasks/s", "more", 700)
 FRESH = Metric("fresh sandboxes", "tasks/s", "more", 200)
+WARM_ALONE = Metric("one at a time p50", "ms", "less", 3.0)
+FRESH_ALONE = Metric("one at a time p50", "ms", "less", 9.0)
 LOOK_SECONDS = 0.05
 
 
@@ -30,17 +35,26 @@ def row(stage: Stage) -> Row:
 
 def row_of_slots(stage: Stage) -> Row:
     """The same in sandboxes, one after the other in warm slots."""
-    contestants = [Contestant("headway", lambda: _headway(stage, "sandboxed", WARM))]
-    return Row("slots", f"{stage.counts.processes:,} waiting /bin/true, sandboxed, in warm slots", [WARM], contestants)
+    contestants = [Contestant("headway", lambda: _sandboxed(stage, "sandboxed", WARM, WARM_ALONE))]
+    title = f"{stage.counts.processes:,} waiting /bin/true, sandboxed, in warm slots; then one at a time, on the node"
+    return Row("slots", title, [WARM, WARM_ALONE], contestants)
 
 
 def row_of_sandboxes(stage: Stage) -> Row:
     """The same in a new sandbox each, and how fast bare bubblewrap makes them."""
-    contestants = [Contestant("headway", lambda: _headway(stage, "fresh", FRESH))]
+    contestants = [Contestant("headway", lambda: _sandboxed(stage, "fresh", FRESH, FRESH_ALONE))]
     if stage.peers:
         contestants.append(Contestant("bare bwrap, 2 at once", lambda: commands.sandboxes(stage, FRESH.name), "peer"))
-    title = f"{stage.counts.processes:,} waiting /bin/true, a new sandbox each"
-    return Row("sandboxes", title, [FRESH], contestants)
+    title = f"{stage.counts.processes:,} waiting /bin/true, a new sandbox each; then one at a time, on the node"
+    return Row("sandboxes", title, [FRESH, FRESH_ALONE], contestants)
+
+
+def _sandboxed(stage: Stage, job: bodies.Job, rate: Metric, alone: Metric) -> Sample:
+    words = [sys.executable, "-m", "bench.one_sandbox", "--count", str(stage.counts.sandboxes)]
+    words += ["--fresh"] if job == "fresh" else []
+    many = _headway(stage, job, rate)
+    took: list[float] = json.loads(finished(words, DRAIN_SECONDS))
+    return Sample({**many.values, alone.name: percentile(took, 50)}, many.note)
 
 
 def _headway(stage: Stage, job: bodies.Job, metric: Metric) -> Sample:
