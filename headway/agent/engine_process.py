@@ -1,9 +1,9 @@
 """A container of a podman or Docker engine as a process: `python -I -m headway.agent.engine_process`.
 
 It reads one `Order` from descriptor 3, has the engine make and start the container over its socket, passes its output
-on, hands SIGTERM to it, and ends with its exit status. What went wrong before the task began, and whether it ran out of
-memory, goes to descriptor 4, where no task can write. The container is removed however the task ends; when this process
-is killed, whoever killed it removes it.
+on, hands SIGTERM and what asks for checkpoints or warns to it, and ends with its exit status. What went wrong before
+the task began, and whether it ran out of memory, goes to descriptor 4, where no task can write. The container is
+removed however the task ends; when this process is killed, whoever killed it removes it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import struct
 import sys
 import threading
 import time
-from types import FrameType
 from typing import Any, NoReturn
 from urllib.parse import quote
 
@@ -30,6 +29,8 @@ VERSION = "v1.40"
 _FRAME = struct.Struct(">BxxxL")
 NOT_STARTED = 125
 DRAIN_SECONDS = 3.0
+ASKED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT, signal.SIGALRM, signal.SIGWINCH)
+"""What a task may want to be warned or asked for a checkpoint by."""
 ASK_AGAIN_SECONDS = 0.05
 
 
@@ -99,9 +100,11 @@ def remove(path: str, name: str) -> None:
 
 def run(order: Order) -> int:
     """Runs a container to its end; its exit status."""
+    for number in ASKED:  # who is asked before it runs is not to end of it
+        signal.signal(number, lambda number, _frame: _pass_on(order, number))
     _create(order)
     try:
-        signal.signal(signal.SIGTERM, lambda _signal, _frame: _pass_on(order, _frame))
+        signal.signal(signal.SIGTERM, lambda number, _frame: _pass_on(order, number))
         ask(order.socket, "POST", f"/containers/{order.name}/start")
         following = threading.Thread(target=_follow, args=(order,), daemon=True)
         following.start()
@@ -142,9 +145,10 @@ def _ended(order: Order) -> Any:
         time.sleep(ASK_AGAIN_SECONDS)
 
 
-def _pass_on(order: Order, _frame: FrameType | None) -> None:
+def _pass_on(order: Order, number: int) -> None:
     try:
-        ask(order.socket, "POST", f"/containers/{order.name}/kill?signal=SIGTERM", seconds=5.0)
+        name = signal.Signals(number).name
+        ask(order.socket, "POST", f"/containers/{order.name}/kill?signal={name}", seconds=5.0)
     except (Failed, OSError):  # it has just ended, or will be killed
         return
 

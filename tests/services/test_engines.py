@@ -23,8 +23,9 @@ from headway.agent.images.fetch import Registries
 from headway.agent.images.store import ImageSettings
 from headway.agent.sandbox.groups import PIDS_MAX
 from headway.agent.sandbox.identities import FIRST_USER
+from headway.core.checkpoints import CheckpointRule
 from headway.core.task import Spec
-from headway.wire import Assignment, Outcome
+from headway.wire import Assignment, Freeze, Leave, Outcome, Thaw
 from tests.services.agent_leader import FakeLeader, a_leader, an_assignment, key_of, result_of, settings
 from tests.services.image_making import a_file, a_layer, a_root, saved
 
@@ -49,7 +50,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     place = tmp_path_factory.mktemp("engine")
     base = [podman, "--root", str(place / "root"), "--runroot", f"/tmp/headway-podman-{os.getpid()}"]
     base += ["--runtime", runc, "--cgroup-manager", "cgroupfs", "--storage-driver", "vfs", "--events-backend", "file"]
-    layer = a_layer(*a_root("sh", "cat", "id", "touch", "sleep", "head", "tail"), a_file("app/conf", "one\n"))
+    layer = a_layer(*a_root("sh", "cat", "id", "touch", "sleep", "head", "tail", "env"), a_file("app/conf", "one\n"))
     run = {"Entrypoint": ["/bin/sh", "-c"], "Cmd": ["echo by itself"], "WorkingDir": "/app", "Env": ["GREETING=hello"]}
     saved(place / "image.tar", layer, tags=[IMAGE], run=run)
     subprocess.run([*base, "load", "-i", str(place / "image.tar")], check=True, capture_output=True, timeout=60)
@@ -99,6 +100,41 @@ async def test_an_engine_runs_an_image_as_it_says_and_shut_in(leader: FakeLeader
     failed = await leader.run_one(contained("touch /x; exit 7"))
     assert (failed.exit_code, failed.code) == (7, "exit_nonzero")
     assert not ask(engine, "GET", "/containers/json?all=1")
+
+
+async def test_a_container_is_told_to_write_a_checkpoint(leader: FakeLeader):
+    line = "trap 'echo asked > $HEADWAY_CHECKPOINT_DIR/x; cat $HEADWAY_CHECKPOINT_DIR/x; exit 9' USR2; echo up; "
+    spec = Spec(command=[f"{line} while :; do sleep 0.05; done"], image=IMAGE, checkpoint=CheckpointRule())
+    task = msgspec.structs.replace(an_assignment("command", spec), profile="container")
+    await leader.dispatch(task)
+    await leader.until(lambda: leader.log(task) == b"up\n")
+    await leader.say(Leave([key_of(task)], must=False))
+    await leader.until(lambda: leader.ending(key_of(task)))
+    ending = leader.ending(key_of(task))
+    assert ending is not None and (ending.exit_code, ending.tail) == (9, b"up\nasked\n"), ending
+
+
+async def test_all_of_a_container_stands_still_and_goes_on(leader: FakeLeader):
+    task = contained("env -i /bin/sh -c 'echo up; while :; do :; done' & wait")
+    await leader.dispatch(task)
+    await leader.until(lambda: leader.log(task) == b"up\n")
+    for message, stands in ((Freeze([key_of(task)]), True), (Thaw([key_of(task)]), False)):
+        await leader.say(message)
+        await leader.until(lambda stands=stands: (key_of(task) in leader.frozen) is stands)
+        await leader.until_true(lambda stands=stands: _stands(b"echo up; while") is stands)
+    await leader.kill(task)
+    await leader.until(lambda: leader.ending(key_of(task)))
+
+
+def _stands(words: bytes) -> bool:
+    """Whether the shell that runs these words has been stopped."""
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if (place / "cmdline").read_bytes().split(b"\0")[2:3][0].startswith(words):
+                return (place / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+        except (OSError, IndexError):
+            continue
+    return False
 
 
 async def test_scripts_and_what_cannot_begin(leader: FakeLeader):

@@ -214,6 +214,7 @@ async def test_tmp_is_as_large_as_was_asked_for(leader: FakeLeader):
         ("cat /dev/zero > /tmp/x", "tmp: 512Mi"),
         ("touch /usr/x", "$HOME, /tmp and /dev/shm only"),
         ("unshare -U true", "profile: trusted"),
+        ("mount -t tmpfs none /tmp", "profile: trusted"),
     ],
 )
 async def test_what_the_sandbox_refused_is_said_with_how_to_ask_for_it(leader: FakeLeader, line: str, hint: str):

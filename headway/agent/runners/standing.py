@@ -10,6 +10,7 @@ import signal
 
 from headway.agent.leftovers import descendants_of, processes_of
 from headway.agent.runners.attempt import Attempt
+from headway.agent.sandbox.engines import EngineCell
 
 ROUNDS_MAX = 20
 """What is forked while others are being stopped is found in the next round."""
@@ -19,7 +20,7 @@ def stand(attempt: Attempt, marker: str, now: float) -> None:
     """Nothing of it runs when this returns."""
     assert attempt.stood_at is None
     attempt.stood_at = now
-    group = attempt.group
+    group = None if isinstance(attempt.cell, EngineCell) else attempt.group
     if group is not None and group.can_freeze and group.freeze():
         return
     if group is not None and group.can_freeze:  # something of it hangs in the kernel: what runs is stopped
@@ -52,7 +53,9 @@ def _signal_all(attempt: Attempt, marker: str, number: signal.Signals) -> None:
 
 
 def _members(attempt: Attempt, marker: str) -> list[int]:
-    if attempt.group is not None:
+    is_elsewhere = isinstance(attempt.cell, EngineCell)  # an engine's containers are in groups of the engine
+    if attempt.group is not None and not is_elsewhere:
         return attempt.group.pids()
     found = processes_of(marker, {(attempt.assignment.task, attempt.assignment.attempt)}, {attempt.pid})
-    return found + descendants_of(attempt.pid)  # in a sandbox no other process bears the marker
+    # In a sandbox no other process bears the marker; in a container none need to but the first.
+    return found + [below for pid in (found if is_elsewhere else [attempt.pid]) for below in descendants_of(pid)]

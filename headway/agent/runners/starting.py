@@ -290,8 +290,8 @@ class Starting:
         if isinstance(attempt.cell, HostileCell) and self._hostile is not None:
             self._hostile.tells(attempt.cell, number)
             return
-        pids = [attempt.pid]
-        if attempt.cell is not None and self._sandbox is not None:
+        pids = [attempt.pid]  # of an engine's container, the process that passes it on
+        if attempt.cell is not None and self._sandbox is not None and not isinstance(attempt.cell, EngineCell):
             pids = [first for init in children_of(attempt.pid) for first in children_of(init)[:1]]
         for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -66,7 +66,10 @@ _REFUSALS: tuple[tuple[tuple[bytes, ...], str], ...] = (
         "(`profile: trusted`, --profile)",
     ),
     (
-        (b"Operation not permitted", b"Function not implemented", b"not supported by protocol"),
+        (
+            b"Operation not permitted", b"Function not implemented", b"not supported by protocol",
+            b"must be superuser", b"must be root",
+        ),
         "its sandbox refuses mounts, namespaces, ptrace, raw sockets and the like; ask for another profile "
         "(`profile: trusted`, --profile) if it needs them",
     ),
