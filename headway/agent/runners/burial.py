@@ -6,7 +6,7 @@ import os
 import resource
 from collections.abc import Sequence
 
-from headway.agent.leftovers import kill_attempts, kill_group, processes_of
+from headway.agent.leftovers import descendants_of, kill_attempts, kill_group, processes_of
 from headway.agent.runners.attempt import Attempt
 from headway.agent.runners.orphans import reap_group
 from headway.agent.sandbox.engines import EngineCell
@@ -24,11 +24,15 @@ def reap(attempt: Attempt) -> tuple[int, resource.struct_rusage]:
 
 
 def all_of(attempt: Attempt, marker: str) -> list[int]:
-    """Everything of an attempt that runs: who is in its group, and where that is not all of it, who carries its
-    name."""
-    if attempt.group is not None and not isinstance(attempt.cell, EngineCell):
+    """Everything of an attempt that runs: who is in its group; where that is not all of it, who carries its name, and
+    who descends from those."""
+    is_elsewhere = isinstance(attempt.cell, EngineCell)  # an engine's containers are in groups of the engine
+    if attempt.group is not None and not is_elsewhere:
         return attempt.group.pids()
-    return processes_of(marker, {(attempt.assignment.task, attempt.assignment.attempt)}, {attempt.pid})
+    named = processes_of(marker, {(attempt.assignment.task, attempt.assignment.attempt)}, {attempt.pid})
+    # In a sandbox no other process bears the marker; in a container none need to but the first.
+    parents = named if is_elsewhere else [attempt.pid]
+    return list({*named, *(below for pid in parents for below in descendants_of(pid))})
 
 
 def kill_all(attempts: Sequence[Attempt], marker: str) -> None:

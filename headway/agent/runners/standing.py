@@ -8,8 +8,8 @@ import contextlib
 import os
 import signal
 
-from headway.agent.leftovers import descendants_of, processes_of
 from headway.agent.runners.attempt import Attempt
+from headway.agent.runners.burial import all_of
 from headway.agent.sandbox.engines import EngineCell
 
 ROUNDS_MAX = 20
@@ -43,19 +43,10 @@ def _signal_all(attempt: Attempt, marker: str, number: signal.Signals) -> None:
     attempt.was_signalled = number is signal.SIGSTOP
     told: set[int] = set()
     for _ in range(ROUNDS_MAX):
-        found = set(_members(attempt, marker)) - told
+        found = set(all_of(attempt, marker)) - told
         for pid in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
         if not found:
             return
         told |= found
-
-
-def _members(attempt: Attempt, marker: str) -> list[int]:
-    is_elsewhere = isinstance(attempt.cell, EngineCell)  # an engine's containers are in groups of the engine
-    if attempt.group is not None and not is_elsewhere:
-        return attempt.group.pids()
-    found = processes_of(marker, {(attempt.assignment.task, attempt.assignment.attempt)}, {attempt.pid})
-    # In a sandbox no other process bears the marker; in a container none need to but the first.
-    return found + [below for pid in (found if is_elsewhere else [attempt.pid]) for below in descendants_of(pid)]
