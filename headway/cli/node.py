@@ -14,9 +14,8 @@ COLUMNS = (
     things.text("name"),
     things.text("status"),
     things.text("owned"),
-    things.text("cordoned_by"),
-    things.text("drain_until"),
-    things.text("quarantined_until"),
+    things.text("capacity"),
+    things.text("profiles"),
     things.text("why"),
     things.age("seen_at"),
 )

@@ -20,7 +20,7 @@ _PLAIN = (
     "preemptible", "fresh",
 )  # fmt: skip
 """Options that a submission has under the same name."""
-_SHORTHANDS = ("cpu", "memory", "gpu")
+_SHORTHANDS = ("cpu", "memory", "disk", "gpu")
 _COMPARED = re.compile(r"(?P<label>[^=!\s]+)\s*(?P<op>!?=)\s*(?P<values>.+)")
 _WORDED = re.compile(r"(?P<label>\S+)\s+(?:(?P<op>in)\s+(?P<values>.+)|exists)")
 
@@ -118,10 +118,9 @@ _SUBMISSION = [
     click.option("--env", multiple=True, metavar="K=V", callback=pairs, help="An environment variable."),
     click.option("--cpu", metavar="CORES", help="Such as 2 or 0.5."),
     click.option("--memory", metavar="SIZE", help="Such as 512Mi or 4Gi."),
+    click.option("--disk", metavar="SIZE", help="Such as 10Gi: what it may write."),
     click.option("--gpu", metavar="COUNT", help="How many GPUs."),
-    click.option(
-        "--resources", multiple=True, metavar="K=V", callback=pairs, help="Any, such as disk=5Gi, ports=http."
-    ),
+    click.option("--resources", multiple=True, metavar="K=V", callback=pairs, help="Any, such as ports=http,admin."),
     click.option(
         "--bundle", metavar="DIR", type=click.Path(exists=True, file_okay=False), help="Send a folder to work in."
     ),

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from headway.core.quantity import duration_ms
 from headway.core.refusal import Refused
 from headway.core.task import Duration
+from headway.gateway.amounts import written
 from headway.gateway.auth import Authenticator, Caller
 from headway.gateway.decoding import SINGLE_BYTES_MAX, decode, expect_media_type, read_body, whole
 from headway.gateway.events import EVENTS_MAX, LOOK_SECONDS, WAIT_SECONDS_MAX, cursor_of, place_of
@@ -49,13 +50,17 @@ class NodeView(msgspec.Struct, frozen=True):
     quarantined_until: datetime | None
     why: str
     """Of the quarantine."""
-    capacity: msgspec.Raw
+    capacity: dict[str, int | float]
+    """In the units of a submission: cpu in cores, sizes in bytes."""
     labels: msgspec.Raw
     functions: msgspec.Raw
     profiles: msgspec.Raw
     """How closed in it can run tasks."""
     degraded: msgspec.Raw
     """What it cannot do, or not as well as others, each with the reason."""
+
+
+_vector = msgspec.json.Decoder(dict[str, int]).decode
 
 
 class NodeEventView(msgspec.Struct, frozen=True):
@@ -175,7 +180,7 @@ def _view(row: Row) -> NodeView:
         drain_until=row["drain_until"],
         quarantined_until=row["quarantined_until"],
         why=row["why"],
-        capacity=msgspec.Raw(row["capacity"].encode()),
+        capacity=written(_vector(row["capacity"])),
         labels=msgspec.Raw(row["labels"].encode()),
         functions=msgspec.Raw(row["functions"].encode()),
         profiles=msgspec.Raw(row["profiles"].encode()),

@@ -86,7 +86,21 @@ def test_how_a_task_is_retried_and_when_it_may_start_can_be_said(api: Api, headw
 
 def test_where_and_when_and_how_large_can_be_said_in_short(api: Api, headway: Headway):
     said = headway(
-        *("run", "--cpu", "0.5", "--memory", "64Mi", "--gpu", "1", "--cap", "90s", "--cap-warning", "10s"),
+        *(
+            "run",
+            "--cpu",
+            "0.5",
+            "--memory",
+            "64Mi",
+            "--disk",
+            "5Gi",
+            "--gpu",
+            "1",
+            "--cap",
+            "90s",
+            "--cap-warning",
+            "10s",
+        ),
         *("--constraint", "zone=eu", "--constraint", "zone != moon", "--constraint", "arch in arm64, amd64"),
         *("--prefer", "ssd exists", "--spread", "web", "--exclusive", "--off-peak", "never"),
         *("--preemptible", "--checkpoint", "--checkpoint-grace", "5s", "--", "true"),
@@ -94,7 +108,7 @@ def test_where_and_when_and_how_large_can_be_said_in_short(api: Api, headway: He
     assert said == (0, "1000\n", "")
     assert api.tasks["1000"]["said"] == {
         "command": ["true"],
-        "resources": {"cpu": 0.5, "memory": "64Mi", "gpu": 1},
+        "resources": {"cpu": 0.5, "memory": "64Mi", "disk": "5Gi", "gpu": 1},
         "execution_cap": "90s",
         "cap_warning": {"before": "10s"},
         "constraints": [

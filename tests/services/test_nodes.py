@@ -76,7 +76,8 @@ async def test_a_tenant_is_told_of_its_own_attempts_on_a_node_and_of_nobody_else
     async with an_agent(serving) as agent:
         await agent.greet()
         await running(serving, agent)
-        assert (await node(serving, "n1"))["owned"] == 1
+        mine = await node(serving, "n1")
+        assert (mine["owned"], mine["capacity"]["cpu"]) == (1, 1), "in cores, as in a submission"
         (listed,) = (await serving.http.get("/v1/nodes", headers=acme)).json()["items"]
         shown = (await serving.http.get("/v1/nodes/n1", headers=acme)).json()
         assert (listed["owned"], shown["owned"]) == (0, 0)
