@@ -6,7 +6,7 @@ when it received it, so the agent always gives up first, whatever the network di
 
 from __future__ import annotations
 
-KILL_SHARE = 0.1
+KILL_SHARE = 0.25
 KILL_SECONDS_MAX = 1.0
 
 

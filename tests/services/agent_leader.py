@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
+import os
 from collections.abc import Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -196,7 +198,8 @@ class FakeLeader:
         await self.say(Kill([key_of(assignment) for assignment in assignments]))
 
 
-_numbers = iter(range(1, 1_000_000))
+_numbers = itertools.count(os.getpid() * 1_000_000)
+"""No two tests that run side by side look for processes of the same task."""
 
 
 def key_of(assignment: Assignment) -> Key:
