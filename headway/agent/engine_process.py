@@ -28,6 +28,8 @@ ANSWER_BYTES_MAX = 4 * 1024 * 1024
 VERSION = "v1.40"
 _FRAME = struct.Struct(">BxxxL")
 NOT_STARTED = 125
+REMOVE_AGAIN_SECONDS = (0.1, 0.3, 1.0, 0.0)
+GONE = 404
 DRAIN_SECONDS = 3.0
 ASKED = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT, signal.SIGALRM, signal.SIGWINCH)
 """What a task may want to be warned or asked for a checkpoint by."""
@@ -90,12 +92,20 @@ def ask(path: str, method: str, where: str, body: object = None, seconds: float 
 
 
 def remove(path: str, name: str) -> None:
-    """Ends and removes a container, if there is one."""
-    try:
-        ask(path, "DELETE", f"/containers/{quote(name)}?force=1&v=1")
-    except Failed as failed:
-        if failed.status not in (404, 409):
-            raise
+    """Ends and removes a container, if there is one. podman would first ask it to end, and wait for ten seconds."""
+    with contextlib.suppress(Failed):  # it is gone or does not run: what follows says so
+        ask(path, "POST", f"/containers/{quote(name)}/kill?signal=KILL")
+    for pause in REMOVE_AGAIN_SECONDS:
+        try:
+            ask(path, "DELETE", f"/containers/{quote(name)}?force=1&v=1")
+        except Failed as failed:
+            if failed.status == GONE:
+                return
+            if not pause:
+                raise
+            time.sleep(pause)  # an engine in the middle of its end refuses, and so does one that removes it just now
+        else:
+            return
 
 
 def run(order: Order) -> int:

@@ -115,7 +115,7 @@ async def test_a_container_is_told_to_write_a_checkpoint(leader: FakeLeader):
 
 
 async def test_all_of_a_container_stands_still_and_goes_on(leader: FakeLeader):
-    task = contained("env -i /bin/sh -c 'echo up; while :; do :; done' & wait")
+    task = contained("trap 'exit 3' TERM; env -i /bin/sh -c 'echo up; while :; do :; done' & wait")
     await leader.dispatch(task)
     await leader.until(lambda: leader.log(task) == b"up\n")
     for message, stands in ((Freeze([key_of(task)]), True), (Thaw([key_of(task)]), False)):
@@ -164,7 +164,7 @@ async def test_a_container_is_asked_to_end_then_killed_and_never_left(leader: Fa
 
 
 async def test_the_engine_is_asked_to_hold_a_task_to_its_limits(leader: FakeLeader, engine: str):
-    task = contained("echo ready; while :; do sleep 0.1; done", memory=256 * MIB)
+    task = contained("trap 'exit 3' TERM; echo ready; while :; do sleep 0.1; done", memory=256 * MIB)
     await leader.dispatch(task)
     await leader.until(lambda: leader.log(task))
     (running,) = await asyncio.to_thread(ask, engine, "GET", "/containers/json")
