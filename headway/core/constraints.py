@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 
-class Constraint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Constraint(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """One demand: `zone in [a, b]`, `arch = arm64`, `spot != yes`, `ssd exists`."""
 
     label: str

@@ -17,14 +17,14 @@ from headway.core.fairness import Use
 from headway.core.resources import Vector
 
 
-class Concurrency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Concurrency(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """At most `limit` tasks with this key run at once in the tenant; 1 is mutual exclusion."""
 
     key: str
     limit: int
 
 
-class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """At most `rate` tasks with this key start in any `per` seconds."""
 
     key: str

@@ -23,7 +23,7 @@ from headway.core.ports import names_of, ports_wanted
 from headway.core.profiles import CONTAINER, HOSTILE, TRUSTED, Profile, is_looser
 from headway.core.quantity import counted, duration_ms, size_bytes
 from headway.core.refusal import Refused
-from headway.core.terms import NONE, SaidRate, Terms, rates_of, wrong_terms
+from headway.core.terms import NONE, SaidRate, Terms, checked, rates_of
 from headway.core.workdir import wrong_workdir
 
 Duration = str | int | float
@@ -176,7 +176,10 @@ def admit(said: Submission, tiers: dict[str, Tier]) -> Admitted | list[Refused]:
     tier = tiers.get(said.tier)
     rates = rates_of(said.rates) if said.rates else ()
     terms = _terms(said, () if isinstance(rates, list) else rates)
-    wrong = _wrong_shape(said) + wrong_terms(terms)
+    wrong = _wrong_shape(said)
+    if terms is not NONE:
+        terms, wrong_terms = checked(terms)
+        wrong += wrong_terms
     if said.cap_warning is not None or said.checkpoint is not None:
         wrong += wrong_rules(said.cap_warning, said.checkpoint, is_function=said.function is not None)
     if isinstance(rates, list):

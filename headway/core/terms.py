@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import msgspec
 
 from headway.core.constraints import Constraint, contradictions, said
@@ -23,7 +25,7 @@ class SaidRate(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     """A minute when nothing else is said."""
 
 
-class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
+class Terms(msgspec.Struct, frozen=True, omit_defaults=True, cache_hash=True, gc=False):
     """As a submission says them; all empty is the usual case."""
 
     constraints: tuple[Constraint, ...] = ()
@@ -37,6 +39,8 @@ class Terms(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 NONE = Terms()
+SAME_MAX = 4096
+"""How many are remembered as checked: those of a batch are mostly the same few, again and again."""
 
 
 def rates_of(said: tuple[SaidRate, ...]) -> tuple[Rate, ...] | list[Refused]:
@@ -56,10 +60,13 @@ def _rate(path: str, said: SaidRate) -> Rate | Refused:
     return rate if isinstance(rate, Refused) else Rate(said.key, rate[0], rate[1] / 1000)
 
 
-def wrong_terms(terms: Terms) -> list[Refused]:
-    """Everything that is wrong with the terms."""
-    if terms == NONE:
-        return []
+@lru_cache(SAME_MAX)
+def checked(terms: Terms) -> tuple[Terms, tuple[Refused, ...]]:
+    """These terms, the same object for the same terms, and everything that is wrong with them."""
+    return terms, tuple(_wrong_terms(terms))
+
+
+def _wrong_terms(terms: Terms) -> list[Refused]:
     wrong = _wrong_constraints("constraints", terms.constraints)
     if not wrong:
         wrong += _contradicting(terms.constraints)

@@ -22,7 +22,7 @@ from headway.gateway.issuing import Issuing
 from headway.gateway.known_nodes import KnownNodes
 from headway.gateway.lateness import Warning, late, refusal
 from headway.gateway.problems import Problem
-from headway.gateway.within_plan import Verdict, bounds_tasks, permitted, within
+from headway.gateway.within_plan import Verdict, all_within, bounds_tasks, permitted
 from headway.store.accounts import AccountStore, Plan, PolicyRows, TierRow
 from headway.store.blobs import BlobStore, slice_start
 from headway.store.database import GONE
@@ -112,7 +112,7 @@ class Admission:
         verdicts = _soon_enough([admit(one, self._tiers) for one in said], datetime.now(UTC) + AHEAD_MAX)
         verdicts = [permitted(plan, caller.role, verdict) for verdict in verdicts]
         if bounds_tasks(plan):
-            verdicts = [within(plan, one, verdict) for one, verdict in zip(said, verdicts, strict=True)]
+            verdicts = all_within(plan, said, verdicts)
         verdicts = await self._nodes.judged(said, verdicts)
         await self._use_blobs(caller.tenant, verdicts)
         rows = self._rows(caller, [verdict for verdict in verdicts if isinstance(verdict, Admitted)])

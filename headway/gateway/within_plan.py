@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from headway.core.quantity import amount_text
 from headway.core.refusal import Refused
@@ -15,6 +15,23 @@ Verdict = Admitted | list[Refused]
 def bounds_tasks(plan: Plan) -> bool:
     """Whether there is any task that the plan would not allow."""
     return plan.tiers is not None or bool(plan.resource_max) or bool(plan.quota)
+
+
+def all_within(plan: Plan, said: Sequence[Submission], verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """The verdicts on tasks, with what the plan has against them; those of one size and tier are looked at once."""
+    allowed: set[tuple[object, str]] = set()
+    found: list[Verdict] = []
+    for one, verdict in zip(said, verdicts, strict=True):
+        if isinstance(verdict, Admitted):
+            alike = verdict.needs, verdict.tier
+            if alike not in allowed:
+                verdict = within(plan, one, verdict)  # noqa: PLW2901
+                if isinstance(verdict, Admitted):
+                    allowed.add(alike)
+        else:
+            verdict = within(plan, one, verdict)  # noqa: PLW2901
+        found.append(verdict)
+    return found
 
 
 def within(plan: Plan, said: Submission, verdict: Verdict) -> Verdict:

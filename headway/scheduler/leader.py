@@ -241,14 +241,13 @@ class Leader:
     async def _poll(self) -> None:
         """Polling is the truth; announcements only make it faster."""
         while True:
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(POLL_SECONDS):
                     await self._poll_now.wait()
-            except TimeoutError:
-                pass
+            said = self._poll_now.is_set()
             self._poll_now.clear()
             await self._heed_policy()
-            if await self._refill.discover() or len(self.planner):
+            if await self._refill.discover(everything=said) or len(self.planner):
                 self.dispatching.wake.set()  # time alone may have made a task pressing, or a reservation due
 
     async def heed(self) -> None:
